@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use crate::fleet::Addresses;
+use crate::local_services::Addresses;
 use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
@@ -46,7 +46,7 @@ impl AgentLauncher<'_> {
     pub fn start(self, node: NodeName, parts: u64) -> anyhow::Result<Agent> {
         let dir: PathBuf = self.dir.join(node.as_str());
         std::fs::create_dir_all(&dir)?;
-        let token = prepare::agent_token(self.keys, &node)?;
+        let token = prepare::create_agent_token(self.keys, &node)?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command

@@ -6,8 +6,8 @@
 pub mod database;
 pub mod history;
 pub mod manifest;
+pub mod postgres_tool;
 pub mod restore_dump;
-pub mod tool;
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};

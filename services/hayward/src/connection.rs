@@ -207,7 +207,7 @@ impl Session {
         }
         if is_readable(&dir.join("issuer.pem")) {
             let keys = Keys::open(&dir)?;
-            return prepare::user_token(&keys, user.as_str()).map(TokenSource::fixed);
+            return prepare::create_user_token(&keys, user.as_str()).map(TokenSource::fixed);
         }
         bail!(
             "there is no token for {user} in {}; whoever runs the fleet makes one with \

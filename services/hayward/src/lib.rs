@@ -10,7 +10,7 @@ pub mod cli;
 pub mod commands;
 pub mod connection;
 pub mod database;
-pub mod fleet;
+pub mod local_services;
 pub mod output;
 pub mod prepare;
 pub mod remote_endpoints;

@@ -47,7 +47,7 @@ impl Renderer {
     }
 
     pub fn age(&self, at: Timestamp) -> String {
-        format::age(at, self.now)
+        format::format_age(at, self.now)
     }
 
     /// Returns an age as part of a sentence.

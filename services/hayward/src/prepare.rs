@@ -3,7 +3,7 @@
 //! and by [`renew`] before they expire.
 
 pub mod authority;
-pub mod servers;
+pub mod server_certificates;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,12 +86,12 @@ pub fn create_keys(dir: &Path, nodes: &[NodeName]) -> anyhow::Result<Keys> {
         &[Scope::Operator, Scope::Viewer],
     )?;
     for node in nodes {
-        agent_token(&keys, node)?;
+        create_agent_token(&keys, node)?;
     }
     Ok(keys)
 }
 
-pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
+pub fn create_agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
     let name = format!("agent-{node}");
     write_token(keys, &name, &name, &[Scope::Agent(node.clone())])?;
     Ok(keys.token_path(&name))
@@ -101,7 +101,7 @@ pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+pub fn create_auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     let file = format!("auditor-{name}");
     write_token(keys, &file, name, &[Scope::Auditor]).map(drop)
 }
@@ -110,7 +110,7 @@ pub fn auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn scraper_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+pub fn create_scraper_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     let file = format!("scraper-{name}");
     write_token(keys, &file, name, &[Scope::Scraper]).map(drop)
 }
@@ -119,7 +119,7 @@ pub fn scraper_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+pub fn create_viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     let file = format!("viewer-{name}");
     write_token(keys, &file, name, &[Scope::Viewer]).map(drop)
 }
@@ -129,7 +129,7 @@ pub fn viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the existing file does not name the groups of the user. The file stays unchanged.
-pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
+pub fn create_user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
     let groups = current_groups(keys, user).with_context(|| {
         let file = keys.token_path(&user_file(user));
         let (file, dir) = (file.display(), keys.dir().display());
@@ -138,7 +138,7 @@ pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
              `hayward prepare --keys {dir} --user {user}` and --group NAME or --no-groups"
         )
     })?;
-    user_token_in(keys, user, groups)
+    create_user_token_with_groups(keys, user, groups)
 }
 
 fn current_groups(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
@@ -155,7 +155,11 @@ fn current_groups(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
 }
 
 /// Makes the token of a user with these groups.
-pub fn user_token_in(keys: &Keys, user: &str, groups: Groups) -> anyhow::Result<String> {
+pub fn create_user_token_with_groups(
+    keys: &Keys,
+    user: &str,
+    groups: Groups,
+) -> anyhow::Result<String> {
     write_token_in(keys, &user_file(user), user, &[Scope::Submitter], groups)
 }
 
@@ -316,13 +320,13 @@ mod tests {
         let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
         let groups = |token: String| verifier.verify(&token).unwrap().groups.clone();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
-        assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
-        let token = user_token_in(&keys, "ann", dev.clone()).unwrap();
+        assert!(groups(create_user_token(&keys, "ann").unwrap()).is_empty());
+        let token = create_user_token_with_groups(&keys, "ann", dev.clone()).unwrap();
         assert_eq!(groups(token), dev);
         // `hayward up` renews the token at each start, and the groups stay.
-        assert_eq!(groups(user_token(&keys, "ann").unwrap()), dev);
-        assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
-        let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        assert_eq!(groups(create_user_token(&keys, "ann").unwrap()), dev);
+        assert!(groups(create_user_token(&keys, "ben").unwrap()).is_empty());
+        let none = create_user_token_with_groups(&keys, "ann", Groups::NONE).unwrap();
         assert!(groups(none).is_empty());
     }
 
@@ -332,8 +336,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let keys = create_keys(&dir.path().join("keys"), &["n1".parse().unwrap()]).unwrap();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
-        let token_of_ann = user_token_in(&keys, "ann", dev.clone()).unwrap();
-        user_token(&keys, "ben").unwrap();
+        let token_of_ann = create_user_token_with_groups(&keys, "ann", dev.clone()).unwrap();
+        create_user_token(&keys, "ben").unwrap();
         let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
         fs::write(
             keys.revoked_path(),
@@ -374,7 +378,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let keys = create_keys(&dir.path().join("keys"), &[]).unwrap();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
-        let token_of_ben = user_token_in(&keys, "ben", dev).unwrap();
+        let token_of_ben = create_user_token_with_groups(&keys, "ben", dev).unwrap();
         let file = keys.token_path("user-ann");
         for (text, expected) in [
             ("a.b.c", "not one of ours"),
@@ -382,13 +386,13 @@ mod tests {
             (token_of_ben.as_str(), "it is a token of ben"),
         ] {
             write_secret(&file, text).unwrap();
-            let message = format!("{:#}", user_token(&keys, "ann").unwrap_err());
+            let message = format!("{:#}", create_user_token(&keys, "ann").unwrap_err());
             assert!(message.contains(expected), "{message}");
             assert!(message.contains("--group NAME or --no-groups"), "{message}");
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        let token_of_ann = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        let token_of_ann = create_user_token_with_groups(&keys, "ann", Groups::NONE).unwrap();
         assert_ne!(token_of_ann, token_of_ben);
-        assert!(user_token(&keys, "ann").is_ok());
+        assert!(create_user_token(&keys, "ann").is_ok());
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::Addresses;
+use crate::local_services::Addresses;
 
 /// Addresses and process of the running fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
-use hayward::fleet::Ports;
-use hayward::{fleet::Addresses, prepare};
+use hayward::local_services::Ports;
+use hayward::{local_services::Addresses, prepare};
 use hayward_node_status_api::NodeList;
 use hayward_postgres::Schema;
 use hayward_service::{Client, Keys, TokenSource};
@@ -155,7 +155,7 @@ impl TestFleet {
         std::fs::set_permissions(dir.path(), passable).expect("open to pass");
         let keys = prepare::create_keys(&dir.path().join("keys"), &[]).expect("keys");
         for user in ["ada", "ben"] {
-            prepare::user_token(&keys, user).expect("a token");
+            prepare::create_user_token(&keys, user).expect("a token");
         }
         let database = server.database(schemas).await;
         let roles = prepare::SERVICES.map(|(_, schema)| schema.name.to_owned());

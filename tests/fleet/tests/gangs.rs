@@ -282,7 +282,7 @@ async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
     let fleet = TestFleet::with_agents(1).await;
     divide(&fleet, " science").await;
     let science = Groups::new(vec!["science".to_owned()]).expect("a name");
-    prepare::user_token_in(&fleet.keys, "ada", science).expect("a token");
+    prepare::create_user_token_with_groups(&fleet.keys, "ada", science).expect("a token");
     let [ada, ben] = ["user-ada", "user-ben"].map(|it| fleet.client("job-converter", it));
     let gang = json!({
         "pool": "default", "queueName": "root.a",

@@ -45,7 +45,7 @@ impl Writers {
             .collect();
         if self.connections > 0 {
             let first_lease = leases.first().map(|it| format!("; {it}"));
-            let connections = crate::output::format::count(
+            let connections = crate::output::format::format_count(
                 u64::try_from(self.connections).unwrap_or(0),
                 "connection",
             );

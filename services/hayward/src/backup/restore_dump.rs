@@ -12,7 +12,7 @@ use tokio::io::{
 };
 
 use super::history::{History, new_history_statements};
-use super::tool::{Tool, first_lines};
+use super::postgres_tool::{Tool, first_lines};
 use crate::prepare::SERVICES;
 
 /// Database into which a dump is restored.

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::connection::pages::{self, WORK_PAGES, keep_newest, route_of_work};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{count, duration, enum_text, exit, size};
+use crate::output::format::{enum_text, format_count, format_duration, format_exit, format_size};
 use crate::output::{Cell, Facts, Renderer, Table, Tone, note, parse_response, toned};
 
 /// Selects one piece of work.
@@ -74,12 +74,14 @@ pub async fn print_list(session: Session, route: &str, listing: &Listing) -> any
     let left_out = keep_newest(&mut response, WORK_PAGES, listing.limit);
     session.out.print_response(
         response,
-        |list: &hayward_job_converter_api::WorkList, renderer| table(&list.items, route, renderer),
+        |list: &hayward_job_converter_api::WorkList, renderer| {
+            render_table(&list.items, route, renderer)
+        },
     )?;
     if left_out > 0 && !session.out.json {
         note(&format!(
             "{} older not shown; see --limit",
-            count(left_out as u64, "one")
+            format_count(left_out as u64, "one")
         ));
     }
     Ok(())
@@ -91,7 +93,7 @@ fn class_or_queue(view: &WorkView) -> &str {
     name.unwrap_or("-")
 }
 
-pub fn table(items: &[WorkView], route: &str, renderer: &Renderer) -> String {
+pub fn render_table(items: &[WorkView], route: &str, renderer: &Renderer) -> String {
     if items.is_empty() {
         return format!("no {route}\n");
     }
@@ -149,7 +151,7 @@ pub fn state_cell(state: WorkState) -> Cell {
 }
 
 /// Describes one piece of work in full.
-pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
+pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.add("id", &view.id);
     facts.add("name", &view.name);
@@ -174,7 +176,7 @@ pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     if let Some(deployment) = &view.deployment {
         processors::add_facts(deployment, &mut facts);
     }
-    facts.add("process size", size(&view.size));
+    facts.add("process size", format_size(&view.size));
     if let Some(unreachable) = unreachable_text(view.when_unreachable) {
         facts.add("if unreachable", unreachable);
     }
@@ -186,14 +188,14 @@ pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
         format!("{}, {}", view.submitted_at, renderer.ago(view.submitted_at)),
     );
     if let Some(ended_at) = view.ended_at {
-        let duration_text = duration(ended_at.ms_since(view.submitted_at));
+        let duration_text = format_duration(ended_at.ms_since(view.submitted_at));
         facts.add("ended", format!("{ended_at}, after {duration_text}"));
     }
     for (name, value) in &view.labels {
         facts.add("label", format!("{name}={value}"));
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
-    let processors_text = deployment.map(|it| processors::table(it, renderer));
+    let processors_text = deployment.map(|it| processors::render_table(it, renderer));
     facts.render(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
 }
 
@@ -202,7 +204,7 @@ fn unreachable_text(when_unreachable: WhenUnreachable) -> Option<String> {
     Some(match when_unreachable {
         WhenUnreachable::Replace => return None,
         WhenUnreachable::ReplaceAfter { ms } => {
-            format!("replaced {} after its node was lost", duration(ms))
+            format!("replaced {} after its node was lost", format_duration(ms))
         }
         WhenUnreachable::Wait => "waits for its node".to_owned(),
         WhenUnreachable::Exclusive => "never two at once".to_owned(),
@@ -220,7 +222,7 @@ fn process_table(view: &WorkView, renderer: &Renderer) -> String {
     };
     let mut table = Table::new([noun, "node", "attempt", "state", "end"]).align_right(&[2]);
     for process in &view.processes {
-        let end = process.exit.as_ref().map(exit).unwrap_or_default();
+        let end = process.exit.as_ref().map(format_exit).unwrap_or_default();
         table.push_row([
             (&process.allocation).into(),
             (&process.node).into(),

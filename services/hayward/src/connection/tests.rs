@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::fleet::Ports;
+use crate::local_services::Ports;
 use crate::state::FleetFile;
 
 fn session(dir: &std::path::Path, variables: &[(&str, &str)]) -> Session {

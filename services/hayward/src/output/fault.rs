@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hayward_service::{ClientError, Code, Problem};
 
-use super::format::clean;
+use super::format::sanitize;
 
 /// Describes an error in lines, without a final line break.
 pub fn describe(error: &anyhow::Error) -> String {
@@ -19,7 +19,7 @@ pub fn describe(error: &anyhow::Error) -> String {
                 return join_parts(&context)
                     + "\nIs the fleet running? `hayward status` asks every service.";
             }
-            _ => context.push(clean(&cause.to_string())),
+            _ => context.push(sanitize(&cause.to_string())),
         }
     }
     join_parts(&context)
@@ -27,15 +27,15 @@ pub fn describe(error: &anyhow::Error) -> String {
 
 fn describe_problem(context: &[String], problem: &Problem) -> String {
     let mut parts = context.to_vec();
-    parts.push(clean(&problem.detail));
+    parts.push(sanitize(&problem.detail));
     let mut text = join_parts(&parts);
     for fault in &problem.errors {
         // Writing to a string never fails.
         let _ = write!(
             text,
             "\n  {}: {}",
-            clean(&fault.pointer),
-            clean(&fault.detail)
+            sanitize(&fault.pointer),
+            sanitize(&fault.detail)
         );
     }
     match problem.code {
@@ -44,7 +44,7 @@ fn describe_problem(context: &[String], problem: &Problem) -> String {
         }
         Code::Internal => {
             if let Some(id) = &problem.request_id {
-                let _ = write!(text, "\nrequest id: {}", clean(id));
+                let _ = write!(text, "\nrequest id: {}", sanitize(id));
             }
         }
         _ => {}

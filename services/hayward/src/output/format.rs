@@ -6,7 +6,7 @@ use hayward_vocabulary::{Exit, Size, Timestamp};
 use serde::Serialize;
 
 /// Formats a duration as `450ms`, `3.2s`, `42s`, `3m 12s`, `2h 5m` or `4d 1h`.
-pub fn duration(ms: u64) -> String {
+pub fn format_duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0 => format!("{ms}ms"),
@@ -19,16 +19,16 @@ pub fn duration(ms: u64) -> String {
 }
 
 /// Formats an age in whole seconds, because clocks of two nodes differ by milliseconds.
-pub fn age(at: Timestamp, now: Timestamp) -> String {
+pub fn format_age(at: Timestamp, now: Timestamp) -> String {
     match now.ms_since(at) / 1000 {
         0 => "now".to_owned(),
         seconds @ 1..60 => format!("{seconds}s"),
-        seconds => duration(seconds * 1000),
+        seconds => format_duration(seconds * 1000),
     }
 }
 
 /// Formats bytes as `2 GiB`, `1.5 GiB`, `512 MiB` or `100 B`.
-pub fn bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1 << 40, "TiB"),
         (1 << 30, "GiB"),
@@ -45,18 +45,18 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// Formats thousandths as `2`, `1.5` or `0.25`.
-pub fn thousandths(milli: u64) -> String {
+pub fn format_thousandths(milli: u64) -> String {
     let text = format!("{}.{:03}", milli / 1000, milli % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-pub fn size(size: &Size) -> String {
-    let mut parts = vec![bytes(size.memory_bytes)];
+pub fn format_size(size: &Size) -> String {
+    let mut parts = vec![format_bytes(size.memory_bytes)];
     if size.cpu_milli > 0 {
-        parts.push(format!("{} cpu", thousandths(size.cpu_milli)));
+        parts.push(format!("{} cpu", format_thousandths(size.cpu_milli)));
     }
     if size.gpu_milli > 0 {
-        parts.push(format!("{} gpu", thousandths(size.gpu_milli)));
+        parts.push(format!("{} gpu", format_thousandths(size.gpu_milli)));
     }
     parts.extend(
         size.extras
@@ -75,7 +75,7 @@ pub fn enum_text<T: Serialize>(value: &T) -> String {
 }
 
 /// Describes the end of a process in a few words.
-pub fn exit(exit: &Exit) -> String {
+pub fn format_exit(exit: &Exit) -> String {
     let mut text = enum_text(&exit.cause);
     if let Some(code) = exit.code.filter(|code| *code != 0) {
         let _ = write!(text, ", status {code}");
@@ -90,7 +90,7 @@ pub fn exit(exit: &Exit) -> String {
 }
 
 /// Formats a number with its noun: `1 task`, `2 tasks`.
-pub fn count(number: u64, noun: &str) -> String {
+pub fn format_count(number: u64, noun: &str) -> String {
     if number == 1 {
         format!("1 {noun}")
     } else {
@@ -100,13 +100,13 @@ pub fn count(number: u64, noun: &str) -> String {
 
 /// Removes characters from foreign text that could move the cursor, change colours or reverse the
 /// text direction.
-pub fn clean(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     let harmless = |c: char| if is_harmful(c) { '\u{fffd}' } else { c };
     text.chars().map(harmless).collect()
 }
 
 /// Cleans whole lines of output like [`clean`], but keeps line breaks and tabs.
-pub fn clean_lines(text: &str) -> String {
+pub fn sanitize_lines(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' | '\t' => c,
         c if is_harmful(c) => '\u{fffd}',
@@ -132,16 +132,16 @@ mod tests {
     #[test]
     fn foreign_text_cannot_move_the_cursor_or_reverse_text() {
         assert_eq!(
-            clean("a\u{1b}[2Jb\u{202e}c\u{2066}"),
+            sanitize("a\u{1b}[2Jb\u{202e}c\u{2066}"),
             "a\u{fffd}[2Jb\u{fffd}c\u{fffd}"
         );
-        assert_eq!(clean_lines("a\tb\r\n\u{7}c\n"), "a\tb\n\u{fffd}c\n");
+        assert_eq!(sanitize_lines("a\tb\r\n\u{7}c\n"), "a\tb\n\u{fffd}c\n");
     }
 
     #[test]
     fn durations_have_two_units_at_most() {
         let formatted: Vec<String> = [0, 450, 3_260, 42_999, 192_000, 7_500_000, 349_200_000]
-            .map(duration)
+            .map(format_duration)
             .into();
         assert_eq!(
             formatted,
@@ -152,10 +152,14 @@ mod tests {
     #[test]
     fn ages_have_whole_seconds() {
         let at = Timestamp::from_unix_ms(10_000);
-        assert_eq!(age(at, at.plus_ms(900)), "now");
-        assert_eq!(age(at, at.plus_ms(2_900)), "2s");
-        assert_eq!(age(at, at.plus_ms(61_000)), "1m 1s");
-        assert_eq!(age(at, at.minus_ms(5_000)), "now", "a clock ahead of ours");
+        assert_eq!(format_age(at, at.plus_ms(900)), "now");
+        assert_eq!(format_age(at, at.plus_ms(2_900)), "2s");
+        assert_eq!(format_age(at, at.plus_ms(61_000)), "1m 1s");
+        assert_eq!(
+            format_age(at, at.minus_ms(5_000)),
+            "now",
+            "a clock ahead of ours"
+        );
     }
 
     #[test]
@@ -166,20 +170,20 @@ mod tests {
             gpu_milli: 250,
             extras: [("licence".to_owned(), 2)].into(),
         };
-        assert_eq!(size(&full), "1.5 GiB, 1.5 cpu, 0.25 gpu, 2 licence");
-        assert_eq!(size(&Size::memory(1 << 29)), "512 MiB");
-        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(format_size(&full), "1.5 GiB, 1.5 cpu, 0.25 gpu, 2 licence");
+        assert_eq!(format_size(&Size::memory(1 << 29)), "512 MiB");
+        assert_eq!(format_bytes(1023), "1023 B");
     }
 
     #[test]
     fn the_text_of_an_exit_names_cause_and_status() {
         let mut end = Exit::of(ExitCause::UserError, "it stopped");
         end.code = Some(3);
-        assert_eq!(exit(&end), "user error, status 3: it stopped");
+        assert_eq!(format_exit(&end), "user error, status 3: it stopped");
     }
 
     #[test]
     fn control_characters_are_removed_from_foreign_text() {
-        assert_eq!(clean("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(sanitize("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::launch::ENGINE;
 use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
 
-use super::format::{bytes, clean, count, duration};
+use super::format::{format_bytes, format_count, format_duration, sanitize};
 
 fn quanta(number: u64) -> String {
     match number {
@@ -33,7 +33,7 @@ pub fn describe_unblock(change: &Unblock) -> String {
             format!("free {} more on {node}", quanta(*missing))
         }
         Unblock::RaiseAllotment { bytes: amount } => {
-            format!("raise its owner's allotment by {}", bytes(*amount))
+            format!("raise its owner's allotment by {}", format_bytes(*amount))
         }
         Unblock::AskForLess { quanta: limit } => {
             format!("ask for at most {} a process", quanta(*limit))
@@ -140,7 +140,7 @@ fn process_text(group: &[&Receipt]) -> String {
 
 fn lost_text(group: &[&Receipt]) -> String {
     let lost = group.iter().map(|receipt| receipt.lost_ms);
-    duration(lost.fold(0, u64::saturating_add))
+    format_duration(lost.fold(0, u64::saturating_add))
 }
 
 fn beneficiary_text(receipt: &Receipt) -> String {
@@ -161,7 +161,7 @@ fn outcome_text(group: &[&Receipt]) -> String {
             _ => None,
         })
         .collect();
-    let first = delays_ms.iter().min().map(|first| duration(*first));
+    let first = delays_ms.iter().min().map(|first| format_duration(*first));
     let started_text = first.map(|first| match (several, delays_ms.len()) {
         (false, _) => format!("; it started {first} later"),
         (true, started_count) => {
@@ -177,7 +177,7 @@ fn outcome_text(group: &[&Receipt]) -> String {
         (_, false) => Some("; it has not started yet".to_owned()),
         (open_count, true) => Some(format!(
             "; {} not taken yet",
-            count(open_count as u64, "place")
+            format_count(open_count as u64, "place")
         )),
     };
     let other_end = group.iter().find_map(|receipt| match &receipt.outcome {
@@ -185,7 +185,7 @@ fn outcome_text(group: &[&Receipt]) -> String {
         Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
         _ => None,
     });
-    clean(
+    sanitize(
         &started_text
             .into_iter()
             .chain(open_text)

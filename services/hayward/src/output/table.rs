@@ -6,7 +6,7 @@ use tabled::settings::object::{Columns, Rows};
 use tabled::settings::{Alignment, Color, Padding, Style};
 
 use super::Renderer;
-use super::format::clean;
+use super::format::sanitize;
 
 /// Severity of a cell, shown as its colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Cell {
 impl<T: std::fmt::Display> From<T> for Cell {
     fn from(text: T) -> Self {
         Self {
-            text: clean(&text.to_string()),
+            text: sanitize(&text.to_string()),
             tone: Tone::Plain,
         }
     }

@@ -35,9 +35,9 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     let disks = Disks::mount(&dir)?;
     let postgres = Postgres::start(disks.folder(Disk::Postgres).join("home")).await?;
     let keys = prepare::create_keys(&dir.join("keys"), &[])?;
-    prepare::user_token(&keys, "ada")?;
+    prepare::create_user_token(&keys, "ada")?;
     for agent in Agent::all() {
-        prepare::agent_token(&keys, &node_name(agent)?)?;
+        prepare::create_agent_token(&keys, &node_name(agent)?)?;
     }
     let ports = free_ports()?;
     let relays = Relays::start(&ports, &postgres.socket_folder(), &dir.join("db")).await?;

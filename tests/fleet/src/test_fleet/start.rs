@@ -95,7 +95,7 @@ impl TestFleet {
 
     fn run_agent(&mut self, node: &str, agent: &Agent, mut command: Command) {
         let name = NodeName::new(node).expect("a node name");
-        let token = prepare::agent_token(&self.keys, &name).expect("a token");
+        let token = prepare::create_agent_token(&self.keys, &name).expect("a token");
         let state = self.folder(node);
         std::fs::create_dir_all(&state).expect("a folder");
         command
@@ -115,7 +115,7 @@ impl TestFleet {
     pub fn start_simulated(&mut self, prefix: &str, count: u32) {
         for number in 1..=count {
             let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
-            prepare::agent_token(&self.keys, &node).expect("a token");
+            prepare::create_agent_token(&self.keys, &node).expect("a token");
         }
         let alias = format!("node-{prefix}");
         let mut command = self.command(&alias);

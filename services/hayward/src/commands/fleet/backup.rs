@@ -15,10 +15,10 @@ use sqlx::{Connection as _, PgConnection};
 use crate::backup::database::{Admin, AdminAccess, server_version};
 use crate::backup::history::{History, read_histories};
 use crate::backup::manifest::Manifest;
+use crate::backup::postgres_tool::Tool;
 use crate::backup::restore_dump::check_dump;
-use crate::backup::tool::Tool;
 use crate::backup::{DUMP, KEYS, copy_keys, create_private_folder};
-use crate::output::format::bytes;
+use crate::output::format::format_bytes;
 use crate::output::{Output, note, print};
 use crate::prepare::SERVICES;
 use crate::state;
@@ -192,7 +192,7 @@ fn summary(to: &Path, manifest: &Manifest) -> String {
     format!(
         "{}\n{} of rows, {keys}; revisions: {}\nto put it back: hayward restore {}\n",
         to.display(),
-        bytes(manifest.bytes),
+        format_bytes(manifest.bytes),
         revisions.join(", "),
         to.display(),
     )

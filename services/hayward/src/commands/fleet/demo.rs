@@ -16,7 +16,7 @@ use self::files::UserFiles;
 use self::live_view::LiveView;
 use self::work::Work;
 use crate::commands::fleet::up::{self, LocalFleet};
-use crate::fleet::Ports;
+use crate::local_services::Ports;
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::amounts;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::duration;
+use crate::output::format::format_duration;
 use crate::output::note;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -61,7 +61,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |enrolment: &Enrolment, renderer| {
-            let remaining = duration(enrolment.expires_at.ms_since(renderer.now));
+            let remaining = format_duration(enrolment.expires_at.ms_since(renderer.now));
             note(&format!("It can be used for {remaining}:"));
             format!("{}\n", enrolment.secret)
         })

@@ -13,7 +13,7 @@ use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 
 use crate::output::note;
-use crate::prepare::servers::{self, Server};
+use crate::prepare::server_certificates::{self, Server};
 use crate::prepare::{self, authority};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -119,22 +119,24 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     set_tenants(&keys, &arguments)?;
     for user in &arguments.users {
         match &groups {
-            Some(groups) => prepare::user_token_in(&keys, user.as_str(), groups.clone())?,
-            None => prepare::user_token(&keys, user.as_str())?,
+            Some(groups) => {
+                prepare::create_user_token_with_groups(&keys, user.as_str(), groups.clone())?
+            }
+            None => prepare::create_user_token(&keys, user.as_str())?,
         };
     }
     for name in &arguments.auditors {
-        prepare::auditor_token(&keys, name.as_str())?;
+        prepare::create_auditor_token(&keys, name.as_str())?;
     }
     for name in &arguments.scrapers {
-        prepare::scraper_token(&keys, name.as_str())?;
+        prepare::create_scraper_token(&keys, name.as_str())?;
     }
     if let Some(url) = &arguments.admin_url {
         if let Some(warning) = unencrypted_database_warning(url) {
             note(&format!("services will refuse this: {warning}"));
         }
         prepare::set_up_database(&keys, url, false).await?;
-        servers::reload_certificate(url, &arguments.servers).await?;
+        server_certificates::reload_certificate(url, &arguments.servers).await?;
     }
     println!("keys, tokens and roles are in {}", keys.dir().display());
     if arguments.keep {
@@ -170,7 +172,7 @@ fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
 
 fn renew_certificates(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
     authority::renew_certificates(keys, &arguments.tls_names)?;
-    servers::renew_certificates(keys, &arguments.servers)
+    server_certificates::renew_certificates(keys, &arguments.servers)
 }
 
 async fn renew_until_shutdown(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
@@ -185,7 +187,8 @@ async fn renew_until_shutdown(keys: &Keys, arguments: &Arguments) -> anyhow::Res
             renew_certificates(keys, arguments)?;
             println!("certificates are renewed");
             if let Some(url) = &arguments.admin_url
-                && let Err(error) = servers::reload_certificate(url, &arguments.servers).await
+                && let Err(error) =
+                    server_certificates::reload_certificate(url, &arguments.servers).await
             {
                 // The database may be down. Its previous certificate is valid for weeks.
                 note(&format!(

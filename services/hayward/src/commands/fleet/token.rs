@@ -91,7 +91,7 @@ fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
             let all = list(keys, &clock)?;
             let response = serde_json::to_value(&all)?;
             out.print_response(response, |all: &Vec<TokenEntry>, renderer| {
-                table(all, renderer)
+                render_table(all, renderer)
             })?;
         }
         Action::Revoke(token) => {
@@ -109,19 +109,19 @@ fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
 /// Issues a token. Returns the name of its file.
 fn issue_token(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     if let Some(user) = &issue.user {
-        prepare::user_token(keys, user.as_str())?;
+        prepare::create_user_token(keys, user.as_str())?;
         return Ok(format!("user-{user}"));
     }
     if let Some(node) = &issue.agent {
-        prepare::agent_token(keys, node)?;
+        prepare::create_agent_token(keys, node)?;
         return Ok(format!("agent-{node}"));
     }
     if let Some(name) = &issue.auditor {
-        prepare::auditor_token(keys, name.as_str())?;
+        prepare::create_auditor_token(keys, name.as_str())?;
         return Ok(format!("auditor-{name}"));
     }
     let name = issue.viewer.as_ref().context("say for whom")?;
-    prepare::viewer_token(keys, name.as_str())?;
+    prepare::create_viewer_token(keys, name.as_str())?;
     Ok(format!("viewer-{name}"))
 }
 
@@ -153,7 +153,7 @@ fn token_entry(keys: &Keys, verifier: &Verifier, name: String) -> TokenEntry {
     }
 }
 
-fn table(all: &[TokenEntry], renderer: &Renderer) -> String {
+fn render_table(all: &[TokenEntry], renderer: &Renderer) -> String {
     let mut table = Table::new(["token", "names", "may", "good until", ""]);
     for entry in all {
         table.push_row([

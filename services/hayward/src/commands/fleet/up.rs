@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::agents::{self, Agent, AgentLauncher};
 use crate::database::Database;
-use crate::fleet::{Addresses, Fleet, FleetOptions, Ports};
+use crate::local_services::{Addresses, LocalServiceOptions, LocalServices, Ports};
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 use crate::{prepare, state};
@@ -59,7 +59,7 @@ pub struct Arguments {
     /// token.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
     pub scrape_listen: Option<SocketAddr>,
-    /// Callers are not held back: for benchmarks, which ask as fast as they are answered.
+    /// Switches off all rate limits, for benchmarks.
     #[arg(skip)]
     pub unlimited: bool,
 }
@@ -124,7 +124,7 @@ pub struct LocalFleet {
     pub addresses: Addresses,
     pub database: Database,
     pub agents: Vec<Agent>,
-    fleet: Fleet,
+    services: LocalServices,
 }
 
 impl LocalFleet {
@@ -139,14 +139,14 @@ impl LocalFleet {
             .collect::<Result<_, _>>()?;
         let keys = prepare::create_keys(&state.keys(), &nodes)?;
         let user = std::env::var("USER").unwrap_or_else(|_| "me".into());
-        prepare::user_token(&keys, &user)?;
+        prepare::create_user_token(&keys, &user)?;
         let postgres_dir = state.dir().join("pg");
         let url = arguments.database_url.as_deref();
         if let Some(url) = url {
             arguments.remote_endpoints.check(url)?;
         }
         let database = Database::open(url, &postgres_dir, &keys).await?;
-        let options = FleetOptions {
+        let options = LocalServiceOptions {
             ports,
             keys: state.keys(),
             databases: database.urls.clone(),
@@ -159,22 +159,22 @@ impl LocalFleet {
             scrape_listen: arguments.scrape_listen,
             unlimited: arguments.unlimited,
         };
-        let fleet = match Fleet::start(&options, shutdown).await {
-            Ok(fleet) => fleet,
+        let services = match LocalServices::start(&options, shutdown).await {
+            Ok(services) => services,
             Err(error) => {
                 shutdown.begin();
                 database.stop().await;
                 return Err(error);
             }
         };
-        let addresses = fleet.addresses.clone();
+        let addresses = services.addresses.clone();
         let mut local_fleet = Self {
             state,
             keys,
             addresses,
             database,
             agents: Vec::new(),
-            fleet,
+            services,
         };
         if let Err(error) = local_fleet.start_agents(nodes, arguments).await {
             local_fleet.stop(shutdown).await?;
@@ -282,7 +282,7 @@ impl LocalFleet {
         self.state.remove_fleet();
         agents::stop(self.agents).await;
         shutdown.begin();
-        let stopped = self.fleet.stopped().await;
+        let stopped = self.services.wait_until_stopped().await;
         self.database.stop().await;
         stopped
     }

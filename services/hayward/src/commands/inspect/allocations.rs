@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{enum_text, exit, size};
+use crate::output::format::{enum_text, format_exit, format_size};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 /// Only some of them.
@@ -66,11 +66,11 @@ pub async fn run(session: Session, filter: Filter) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &AllocationList, renderer| {
-            table(&list.allocations, renderer)
+            render_table(&list.allocations, renderer)
         })
 }
 
-pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
+pub fn render_table(allocations: &[AllocationView], renderer: &Renderer) -> String {
     if allocations.is_empty() {
         return "no allocations\n".to_owned();
     }
@@ -91,7 +91,7 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
         let leaving_text = view.vacate.as_ref();
         let leaving_text = leaving_text
             .map(|vacate| format!("leaves: {}, {}", enum_text(&vacate.reason), vacate.detail));
-        let end_text = view.exit.as_ref().map(exit);
+        let end_text = view.exit.as_ref().map(format_exit);
         table.push_row([
             (&view.id).into(),
             (&view.work).into(),
@@ -99,7 +99,7 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
             (&view.class).into(),
             (&view.node).into(),
             view.order.into(),
-            size(&view.size).into(),
+            format_size(&view.size).into(),
             state_cell(view.state),
             renderer.age(view.granted_at).into(),
             toned(end_text.or(leaving_text).unwrap_or_default(), Tone::Faint),

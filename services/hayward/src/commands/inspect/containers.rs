@@ -5,7 +5,7 @@ use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerStat
 use crate::commands::inspect::allocations::Filter;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{enum_text, exit};
+use crate::output::format::{enum_text, format_exit};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 const PAGE_FIELDS: PageFields = PageFields {
@@ -40,11 +40,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &ContainerList, renderer| {
-            table(&list.containers, renderer)
+            render_table(&list.containers, renderer)
         })
 }
 
-pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
+pub fn render_table(containers: &[ContainerView], renderer: &Renderer) -> String {
     if containers.is_empty() {
         return "no containers\n".to_owned();
     }
@@ -80,7 +80,7 @@ pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
 /// Returns how the container ended. Before its end, returns the detail that its node reports.
 fn end_text(entry: &ContainerEntry) -> String {
     let reason = || entry.reason.clone().unwrap_or_default();
-    entry.exit.as_ref().map_or_else(reason, exit)
+    entry.exit.as_ref().map_or_else(reason, format_exit)
 }
 
 fn state_cell(state: ContainerState) -> Cell {

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::planners::{
 };
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, enum_text};
+use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Maximum number of refused steps in the output.
@@ -37,7 +37,7 @@ pub fn render(planners: &Planners, renderer: &Renderer) -> String {
             PlannerKind::Http => "a planner outside".to_owned(),
             PlannerKind::Unknown => enum_text(&pool.kind),
         };
-        let url = pool.outside.as_ref().map(|it| clean(&it.url));
+        let url = pool.outside.as_ref().map(|it| sanitize(&it.url));
         table.push_row([
             (&pool.pool).into(),
             planner.into(),
@@ -59,7 +59,7 @@ fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
         (true, _) => "is being asked".to_owned(),
         (false, Some(at)) => match at.ms_since(renderer.now) {
             0 => "is asked again now".to_owned(),
-            ms => format!("is asked again in {}", duration(ms)),
+            ms => format!("is asked again in {}", format_duration(ms)),
         },
         (false, None) => "is not asked: nothing is lacking there".to_owned(),
     };
@@ -71,9 +71,9 @@ fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
     {
         let failure_text = format!(
             "{} in a row, the last {}: {}",
-            count(planner.failures, "failure"),
+            format_count(planner.failures, "failure"),
             renderer.ago(failure.at),
-            clean(&failure.detail)
+            sanitize(&failure.detail)
         );
         let _ = writeln!(text, "  {}", renderer.paint(&failure_text, Tone::Warning));
     }
@@ -85,7 +85,7 @@ fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
 }
 
 fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
-    let duration_text = duration(response.took_ms);
+    let duration_text = format_duration(response.took_ms);
     let mut text = format!(
         "  answered {}, within {duration_text}",
         renderer.ago(response.at)
@@ -98,7 +98,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
                 "; round {round} granted {}, told {} to leave, refused {}",
                 processes(response.granted),
                 response.vacated,
-                count(response.refusals, "step"),
+                format_count(response.refusals, "step"),
             );
         }
     }
@@ -108,11 +108,11 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
     let mut table = Table::new(["step", "of", "on", "refused", "because"]);
     for step in response.refused.iter().take(MAX_STEPS) {
         table.push_row([
-            clean(&step.at).into(),
-            clean(&step.what).into(),
-            clean(step.node.as_deref().unwrap_or_default()).into(),
+            sanitize(&step.at).into(),
+            sanitize(&step.what).into(),
+            sanitize(step.node.as_deref().unwrap_or_default()).into(),
             toned(enum_text(&step.reason), Tone::Warning),
-            clean(&step.detail).into(),
+            sanitize(&step.detail).into(),
         ]);
     }
     text.push_str(&table.render(renderer));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::queues::{Counts, PoolQueues, QueueEntry, QueueState, Queues};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{bytes, count, thousandths};
+use crate::output::format::{format_bytes, format_count, format_thousandths};
 use crate::output::{Renderer, Table, Tone, bars, toned};
 
 /// Characters of a full bar. A full bar is the capacity of the pool.
@@ -59,7 +59,7 @@ pub fn render(queues: &Queues, renderer: &Renderer) -> String {
             text,
             "\npool {}: {}, {} open, {} kept for work that waits\n{}{}",
             pool.pool,
-            count(pool.nodes, "node"),
+            format_count(pool.nodes, "node"),
             pool.open,
             pool.kept,
             queue_table(pool, renderer),
@@ -154,8 +154,8 @@ fn usage_bar(queue: &QueueEntry, resource: &str, capacity: u64) -> String {
 
 fn amount_text(resource: &str, amount: u64) -> String {
     match resource {
-        "memory" => bytes(amount),
-        "vcore" | "gpu" => thousandths(amount),
+        "memory" => format_bytes(amount),
+        "vcore" | "gpu" => format_thousandths(amount),
         _ => amount.to_string(),
     }
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::commands::work::submit::{display_name, read_text};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count};
+use crate::output::format::{format_count, sanitize};
 use crate::output::{Renderer, Tone, note, print};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -78,8 +78,8 @@ fn summary(replayed: &Replayed, planning_us: u64, renderer: &Renderer) -> String
     let _ = writeln!(
         text,
         "{}, {}, planned in {}.{:03}ms",
-        count(replayed.grants as u64, "grant"),
-        count(replayed.vacates as u64, "vacate"),
+        format_count(replayed.grants as u64, "grant"),
+        format_count(replayed.vacates as u64, "vacate"),
         planning_us / 1_000,
         planning_us % 1_000,
     );
@@ -87,7 +87,7 @@ fn summary(replayed: &Replayed, planning_us: u64, renderer: &Renderer) -> String
         let _ = writeln!(text, "  {number:>7}  {}", reason.replace('_', " "));
     }
     for difference in &replayed.differences {
-        let _ = writeln!(text, "{}", clean(difference));
+        let _ = writeln!(text, "{}", sanitize(difference));
     }
     text
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, enum_text};
+use crate::output::format::{enum_text, sanitize};
 use crate::output::reasons;
 use crate::output::{Renderer, Table, Tone, toned};
 
@@ -39,11 +39,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &RoundList, renderer| {
-            table(&list.rounds, renderer)
+            render_table(&list.rounds, renderer)
         })
 }
 
-pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
+pub fn render_table(rounds: &[RoundView], renderer: &Renderer) -> String {
     if rounds.is_empty() {
         return "no round has changed anything yet\n".to_owned();
     }
@@ -91,17 +91,22 @@ fn round_text(round: &RoundView, renderer: &Renderer) -> String {
         let _ = writeln!(text, "granted  {allocation}");
     }
     for (allocation, reason) in &round.vacated {
-        let _ = writeln!(text, "vacated  {}  {}", clean(allocation), clean(reason));
+        let _ = writeln!(
+            text,
+            "vacated  {}  {}",
+            sanitize(allocation),
+            sanitize(reason)
+        );
     }
     for preemption in reasons::preemptions_in_round(&round.receipts) {
         let _ = writeln!(text, "receipt  {preemption}");
     }
     for fault in &round.refused {
-        let fault = format!("refused  {}", clean(fault));
+        let fault = format!("refused  {}", sanitize(fault));
         let _ = writeln!(text, "{}", renderer.paint(&fault, Tone::Bad));
     }
     if let Some(reason) = &round.without_inputs {
-        let _ = writeln!(text, "cannot be replayed: {}", clean(reason));
+        let _ = writeln!(text, "cannot be replayed: {}", sanitize(reason));
     }
     if !round.waiting.is_empty() {
         let mut table = Table::new(["work", "waits for", "detail"]);
@@ -141,7 +146,7 @@ mod tests {
             colour: false,
             now: at.plus_ms(61_000),
         };
-        insta::assert_snapshot!(table(std::slice::from_ref(&round), &renderer));
+        insta::assert_snapshot!(render_table(std::slice::from_ref(&round), &renderer));
         insta::assert_snapshot!(round_text(&round, &renderer));
     }
 }

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_vocabulary::WorkKind;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, enum_text};
+use crate::output::format::{enum_text, format_duration};
 use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of the longest bar.
@@ -291,8 +291,8 @@ fn ledger_table(rows: &[LedgerLine], renderer: &Renderer) -> String {
         table.push_row([
             (&entry.user).into(),
             (&entry.class).into(),
-            duration(due).into(),
-            duration(received).into(),
+            format_duration(due).into(),
+            format_duration(received).into(),
             if due == 0 {
                 "-".to_owned()
             } else {

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod agents;
+mod applications;
 mod commits;
 mod containers;
 mod environment;
@@ -10,9 +11,8 @@ mod fleet;
 mod http_client;
 mod latency;
 mod load;
-mod process;
-mod protocol;
 mod report;
+mod service_process;
 mod simulated_fleet;
 mod tasks;
 mod thousand_nodes;
@@ -101,7 +101,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Benchmark::Agents => agents::measure(arguments.agents, seconds, report).await?,
             Benchmark::Containers => containers::measure(&arguments.image, report).await?,
             Benchmark::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
-            Benchmark::Applications => protocol::measure(report).await?,
+            Benchmark::Applications => applications::measure(report).await?,
             Benchmark::Strangers => abuse::measure(seconds, report).await?,
             _ => measure_on_new_fleet(benchmark, &arguments, report).await?,
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::amounts;
 use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, enum_text};
+use crate::output::format::{enum_text, format_duration};
 use crate::output::{Renderer, note};
 
 pub const ROUTE: &str = "/v1/blocklist";
@@ -199,7 +199,7 @@ fn result_text(target: &BlockTarget, response: &BlockAnswer, renderer: &Renderer
 
 fn remaining_text(item: &BlockEntry, renderer: &Renderer) -> String {
     match item.end {
-        Some(end) => format!("for {}", duration(end.ms_since(renderer.now))),
+        Some(end) => format!("for {}", format_duration(end.ms_since(renderer.now))),
         None => "until it is unblocked".to_owned(),
     }
 }

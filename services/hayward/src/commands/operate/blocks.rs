@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::amounts;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, enum_text};
+use crate::output::format::{enum_text, format_duration};
 use crate::output::{Cell, Renderer, Table, Tone, parse_response, print, toned};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -92,7 +92,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |all: &BlockOverview, renderer| {
-            table(all, renderer)
+            render_table(all, renderer)
         })
 }
 
@@ -145,7 +145,7 @@ fn strategy_text(view: &StrategyView, renderer: &Renderer) -> String {
     let mut text = view.name.clone();
     for (name, value) in &view.parameters {
         let parameter = match (name.strip_suffix("_ms"), value.as_u64()) {
-            (Some(name), Some(ms)) => format!(" {name}={}", duration(ms)),
+            (Some(name), Some(ms)) => format!(" {name}={}", format_duration(ms)),
             _ => format!(" {name}={value}"),
         };
         text.push_str(&parameter);
@@ -156,7 +156,7 @@ fn strategy_text(view: &StrategyView, renderer: &Renderer) -> String {
     text + "\n"
 }
 
-fn table(all: &BlockOverview, renderer: &Renderer) -> String {
+fn render_table(all: &BlockOverview, renderer: &Renderer) -> String {
     if all.nodes.is_empty() && all.workers.is_empty() {
         return "nothing is blocked\n".to_owned();
     }
@@ -165,7 +165,7 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
     ]);
     for view in all.nodes.iter().chain(&all.workers) {
         let item = &view.item;
-        let left = view.left_ms.map(duration);
+        let left = view.left_ms.map(format_duration);
         let job = item.job.as_ref().map(ToString::to_string);
         let in_force = view.in_force.as_ref();
         let sources: Vec<&str> = item.sources.iter().map(String::as_str).collect();
@@ -289,9 +289,9 @@ mod tests {
         scoped.item.kind = BlockKind::Worker;
         scoped.item.job = Some("job_1".parse().unwrap());
         all.workers.push(scoped);
-        insta::assert_snapshot!(table(&all, &renderer()));
+        insta::assert_snapshot!(render_table(&all, &renderer()));
         (all.nodes, all.workers) = (vec![], vec![]);
-        assert_eq!(table(&all, &renderer()), "nothing is blocked\n");
+        assert_eq!(render_table(&all, &renderer()), "nothing is blocked\n");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::amounts;
 use crate::commands::work;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, enum_text};
+use crate::output::format::{enum_text, sanitize};
 use crate::output::{Cell, Renderer, Table, Tone, note, toned};
 
 const PROCESSORS: PageFields = PageFields {
@@ -200,7 +200,7 @@ fn status_text(view: &PlacementView) -> String {
     let reason = reason.map_or_else(String::new, |reason| {
         format!(" ({})", reason.to_lowercase().replace('_', " "))
     });
-    let message = clean(&view.response_message);
+    let message = sanitize(&view.response_message);
     format!("{}: {status}{reason}: {message}\n", view.processor_id)
 }
 
@@ -251,7 +251,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
             Cell::from(entry.processor_id.to_string()),
             Cell::from(entry.destination_host.clone()),
             toned(status, tone),
-            Cell::from(clean(&entry.response_message)),
+            Cell::from(sanitize(&entry.response_message)),
             Cell::from(renderer.ago(entry.updated_at)),
         ]);
     }

@@ -3,7 +3,7 @@
 //! node-status has the nodes, rm-scheduler has their pools and allocations, and blocklist has their
 //! blocks. Only node-status has to answer.
 
-mod held;
+mod occupancy;
 pub mod picture;
 mod table;
 
@@ -48,7 +48,7 @@ pub struct Arguments {
 
 pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.held {
-        return held::run(session).await;
+        return occupancy::run(session).await;
     }
     if let Some(file) = &arguments.picture {
         return picture::run(session, file, arguments.sort).await;
@@ -92,7 +92,7 @@ impl Fleet {
             session,
             Service::RmScheduler,
             "/v1/occupancy",
-            held::NODE_PAGES,
+            occupancy::NODE_PAGES,
         );
         let blocks = read_list::<BlockList>(
             session,

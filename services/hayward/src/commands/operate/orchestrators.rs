@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::commands::operate::pool::write_secret;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::duration;
+use crate::output::format::format_duration;
 use crate::output::{Renderer, Table, note, parse_response};
 
 const ROUTE: &str = "/v1/orchestrators";
@@ -96,11 +96,11 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &OrchestratorList, renderer| {
-            table(&list.orchestrators, renderer)
+            render_table(&list.orchestrators, renderer)
         })
 }
 
-fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
+fn render_table(all: &[OrchestratorView], renderer: &Renderer) -> String {
     if all.is_empty() {
         return "no orchestrators\n".to_owned();
     }
@@ -112,7 +112,7 @@ fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
         table.push_row([
             (&it.name).into(),
             it.sequence.unwrap_or(0).into(),
-            it.age_ms.map(duration).unwrap_or_default().into(),
+            it.age_ms.map(format_duration).unwrap_or_default().into(),
             it.counts.waiting.into(),
             it.counts.held.into(),
             it.counts.over.into(),
@@ -131,7 +131,7 @@ async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |view: &OrchestratorView, renderer| {
-            let mut text = table(std::slice::from_ref(view), renderer);
+            let mut text = render_table(std::slice::from_ref(view), renderer);
             let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
             let payers = if view.anyone {
                 "anybody".to_owned()

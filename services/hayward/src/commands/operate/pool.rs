@@ -195,11 +195,11 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &PoolList, renderer| {
-            table(&list.pools, renderer)
+            render_table(&list.pools, renderer)
         })
 }
 
-fn table(pools: &[PoolView], renderer: &Renderer) -> String {
+fn render_table(pools: &[PoolView], renderer: &Renderer) -> String {
     if pools.is_empty() {
         return "no worker pools\n".to_owned();
     }
@@ -265,7 +265,7 @@ async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
     session
         .out
         .print_response(view, |view: &PoolView, renderer| {
-            let mut text = table(std::slice::from_ref(view), renderer);
+            let mut text = render_table(std::slice::from_ref(view), renderer);
             for worker in &workers.workers {
                 let node = worker.node.as_ref().map(ToString::to_string);
                 let state = enum_text(&worker.state);

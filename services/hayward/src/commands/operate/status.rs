@@ -7,7 +7,7 @@ use hayward_service::health::Status;
 use serde_json::{Map, Value, json};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, duration};
+use crate::output::format::{format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, fault, print, toned};
 
 /// Timeout of a request. A slower service counts as down.
@@ -35,7 +35,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&as_json(responses))?;
     } else {
-        print(&table(&responses, &session.out.renderer()))?;
+        print(&render_table(&responses, &session.out.renderer()))?;
     }
     Ok(if all_ready {
         ExitCode::SUCCESS
@@ -71,7 +71,7 @@ fn as_json(responses: Vec<(Service, StatusResponse)>) -> Value {
     Value::Object(all)
 }
 
-fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String {
+fn render_table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String {
     let header = [
         "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
     ];
@@ -108,7 +108,7 @@ fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String
         table.push_row([
             service.name().into(),
             toned(state, tone),
-            duration(status.uptime_ms).into(),
+            format_duration(status.uptime_ms).into(),
             (&status.version).into(),
             number(status.epoch).into(),
             number(status.revision).into(),
@@ -142,7 +142,7 @@ fn notes_text(status: &Status) -> String {
         .iter()
         .cloned()
         .chain(status.insecure_modes.iter().cloned());
-    clean(&all.chain(faults).collect::<Vec<_>>().join("; "))
+    sanitize(&all.chain(faults).collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -174,6 +174,6 @@ mod tests {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&responses, &renderer));
+        insta::assert_snapshot!(render_table(&responses, &renderer));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{count, exit, size};
+use crate::output::format::{format_count, format_exit, format_size};
 use crate::output::{Cell, Facts, Renderer, Table, Tone, note, toned};
 
 const PAGES: PageFields = PageFields {
@@ -54,7 +54,7 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     let filter = listing.in_state.map(|state| format!("?state={state}"));
     let path = format!("/v1/applications{}", filter.unwrap_or_default());
     let response = pages::read_all(&client, &path, PAGES).await?;
-    session.out.print_response(response, table)
+    session.out.print_response(response, render_table)
 }
 
 pub async fn show(session: Session, arg: IdArg) -> anyhow::Result<()> {
@@ -64,7 +64,7 @@ pub async fn show(session: Session, arg: IdArg) -> anyhow::Result<()> {
     }
     let path = format!("/v1/applications/{}", arg.id);
     let response: Value = client.get(&path).await?;
-    session.out.print_response(response, detail)
+    session.out.print_response(response, render_details)
 }
 
 async fn remove(client: &Client, arg: &IdArg) -> anyhow::Result<()> {
@@ -74,7 +74,7 @@ async fn remove(client: &Client, arg: &IdArg) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn table(list: &ApplicationList, renderer: &Renderer) -> String {
+fn render_table(list: &ApplicationList, renderer: &Renderer) -> String {
     if list.items.is_empty() {
         return "no applications\n".to_owned();
     }
@@ -123,7 +123,7 @@ fn state_cell(state: &str) -> Cell {
 }
 
 /// Describes an application in full.
-pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
+pub fn render_details(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.add("id", view.id.as_str());
     facts.add("user", &view.user);
@@ -143,7 +143,7 @@ pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
     facts.add("added", renderer.ago(view.created_at));
     for (timer, at) in &view.timers {
         let ms = at.ms_since(renderer.now);
-        let text = format!("{timer} in {}", crate::output::format::duration(ms));
+        let text = format!("{timer} in {}", crate::output::format::format_duration(ms));
         facts.add("timer", text);
     }
     let mut text = facts.render(renderer);
@@ -178,7 +178,7 @@ fn group_table(groups: &[GroupView], renderer: &Renderer) -> String {
         table.push_row([
             group.name.as_str().into(),
             group.min_member.to_string().into(),
-            size(&group.min_resource).into(),
+            format_size(&group.min_resource).into(),
             group.held.to_string().into(),
             group.pending.to_string().into(),
             group.count.to_string().into(),
@@ -198,7 +198,10 @@ fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
             task.task_group_name.as_deref().unwrap_or("-").into(),
             state_cell(&task.state),
             task.node.as_ref().map_or("-", |node| node.as_str()).into(),
-            task.exit.as_ref().map_or("-".to_owned(), exit).into(),
+            task.exit
+                .as_ref()
+                .map_or("-".to_owned(), format_exit)
+                .into(),
             toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
     }
@@ -254,7 +257,7 @@ pub fn summary(view: &ApplicationView) -> String {
     let held: u32 = view.task_groups.iter().map(|group| group.held).sum();
     let held_text = match held {
         0 => String::new(),
-        held => format!(", {} held", count(u64::from(held), "place")),
+        held => format!(", {} held", format_count(u64::from(held), "place")),
     };
     let failure = view
         .failure

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::commands::work::{IdArg, state_cell};
 use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, enum_text};
+use crate::output::format::{enum_text, sanitize};
 use crate::output::reasons;
 use crate::output::{Facts, Renderer, Tone, toned};
 
@@ -98,7 +98,7 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
         facts.add("since", format!("{since}, {}", renderer.ago(since)));
     }
     let mut text = facts.render(renderer);
-    let _ = writeln!(text, "\n{}", clean(&explanation.detail));
+    let _ = writeln!(text, "\n{}", sanitize(&explanation.detail));
     text.push_str(&unblock_text(explanation, renderer));
     // The sentence about a quota has the amounts already, each in the unit of its type.
     let numbers = explanation.numbers.iter();
@@ -115,7 +115,7 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
             let _ = writeln!(
                 text,
                 "  {:<width$}  {number}",
-                clean(name).replace('_', " ")
+                sanitize(name).replace('_', " ")
             );
         }
     }

@@ -23,10 +23,10 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     }
     let view: WorkView = parse_response(response)?;
     let renderer = session.out.renderer();
-    let mut text = work::detail(&view, &renderer);
+    let mut text = work::render_details(&view, &renderer);
     let failed = failed_tasks(&client, &view).await?;
     if !failed.is_empty() {
-        let _ = write!(text, "\n{}", tasks::table(&failed, &renderer));
+        let _ = write!(text, "\n{}", tasks::render_table(&failed, &renderer));
     }
     if view.state == WorkState::Waiting {
         let _ = writeln!(text, "\nWhy it waits: hayward explain {}", view.id);

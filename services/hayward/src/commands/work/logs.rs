@@ -21,7 +21,7 @@ use crate::amounts;
 use crate::commands::work::tasks::PAGES;
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::clean_lines;
+use crate::output::format::sanitize_lines;
 use crate::output::print;
 
 use self::follow::{EndCondition, Source};
@@ -142,7 +142,7 @@ async fn task_outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result
 /// Removes control characters from output for a terminal. A file or a pipe gets the original bytes.
 fn clean_for_terminal(text: &str) -> String {
     if std::io::stdout().is_terminal() {
-        clean_lines(text)
+        sanitize_lines(text)
     } else {
         text.to_owned()
     }

@@ -3,7 +3,7 @@
 use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;
 
-use crate::output::format::{duration, enum_text};
+use crate::output::format::{enum_text, format_duration};
 use crate::output::{Facts, Renderer, Table};
 
 pub fn add_facts(deployment: &Deployment, facts: &mut Facts) {
@@ -39,11 +39,14 @@ fn retries_text(retries: &RetriesSubmission) -> String {
     };
     match retries.count {
         ..0 => "always".to_owned(),
-        count => format!("{count} within {}, {end}", duration(retries.window_ms)),
+        count => format!(
+            "{count} within {}, {end}",
+            format_duration(retries.window_ms)
+        ),
     }
 }
 
-pub fn table(deployment: &Deployment, renderer: &Renderer) -> String {
+pub fn render_table(deployment: &Deployment, renderer: &Renderer) -> String {
     let header = ["processor", "role", "state", "node", "failures", "next"];
     let mut table = Table::new(header).align_right(&[4]);
     for processor in &deployment.processors {

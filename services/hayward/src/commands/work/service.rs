@@ -13,8 +13,8 @@ use hayward_vocabulary::launch::Mount;
 use crate::commands::operate::moves;
 use crate::commands::work::cancel;
 use crate::commands::work::submit::common_flags::CommonFlags;
-use crate::commands::work::submit::deployment::Deployment;
-use crate::commands::work::submit::disruption::Disruption;
+use crate::commands::work::submit::deployment_flags::DeploymentFlags;
+use crate::commands::work::submit::disruption_flags::DisruptionFlags;
 use crate::commands::work::submit::{self, AfterSubmit, DocumentKind};
 use crate::commands::work::{self, IdArg, Listing};
 use crate::connection::{Role, Service, Session};
@@ -55,11 +55,11 @@ pub struct Submit {
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
-    pub deployment: Deployment,
+    pub deployment: DeploymentFlags,
     #[command(flatten)]
     pub image: Image,
     #[command(flatten)]
-    pub disruption: Disruption,
+    pub disruption: DisruptionFlags,
     #[command(flatten)]
     pub after: AfterSubmit,
     /// The whole submission as YAML or JSON.
@@ -161,7 +161,7 @@ async fn show(session: &Session, arg: &IdArg) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |view: &WorkView, renderer| {
-            work::detail(view, renderer)
+            work::render_details(view, renderer)
         })
 }
 

@@ -1,8 +1,8 @@
 //! `hayward submit`: submits a job from flags, or any work from a file.
 
 pub mod common_flags;
-pub mod deployment;
-pub mod disruption;
+pub mod deployment_flags;
+pub mod disruption_flags;
 pub mod document;
 mod gang;
 mod tasks_from_lines;
@@ -21,7 +21,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::{note, parse_response, print};
 
 use common_flags::CommonFlags;
-use disruption::Disruption;
+use disruption_flags::DisruptionFlags;
 use document::Document;
 pub use document::{DocumentKind, parse_value, parse_yaml};
 
@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
     #[command(flatten)]
-    pub disruption: Disruption,
+    pub disruption: DisruptionFlags,
     #[command(flatten)]
     pub after: AfterSubmit,
     /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of

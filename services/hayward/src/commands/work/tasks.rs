@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::commands::work::shorten;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::duration;
+use crate::output::format::format_duration;
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Field names of a page of tasks.
@@ -37,11 +37,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &TaskList, renderer| {
-            table(&list.tasks, renderer)
+            render_table(&list.tasks, renderer)
         })
 }
 
-pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
+pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
     if tasks.is_empty() {
         return "no task has ended\n".to_owned();
     }
@@ -58,7 +58,7 @@ pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
             task.task.into(),
             end_cell(task),
             task.attempt.into(),
-            duration(task.duration_us / 1000).into(),
+            format_duration(task.duration_us / 1000).into(),
             (&task.node).into(),
             shorten(message, 60).into(),
         ]);
@@ -105,7 +105,7 @@ mod tests {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&tasks, &renderer));
-        assert_eq!(table(&[], &renderer), "no task has ended\n");
+        insta::assert_snapshot!(render_table(&tasks, &renderer));
+        assert_eq!(render_table(&[], &renderer), "no task has ended\n");
     }
 }

@@ -83,8 +83,12 @@ fn waiting_service() -> WorkView {
 
 #[test]
 fn work_is_listed_in_a_table() {
-    insta::assert_snapshot!(table(&[job(), waiting_service()], "jobs", &renderer()));
-    assert_eq!(table(&[], "services", &renderer()), "no services\n");
+    insta::assert_snapshot!(render_table(
+        &[job(), waiting_service()],
+        "jobs",
+        &renderer()
+    ));
+    assert_eq!(render_table(&[], "services", &renderer()), "no services\n");
 }
 
 #[test]
@@ -95,13 +99,13 @@ fn the_detail_of_a_job_has_all_its_facts() {
         reason: Some("1 task failed".into()),
         ..job()
     };
-    insta::assert_snapshot!(detail(&ended, &renderer()));
+    insta::assert_snapshot!(render_details(&ended, &renderer()));
 }
 
 #[test]
 fn colours_do_not_change_column_widths() {
-    let plain = table(&[job(), waiting_service()], "jobs", &renderer());
-    let coloured = table(
+    let plain = render_table(&[job(), waiting_service()], "jobs", &renderer());
+    let coloured = render_table(
         &[job(), waiting_service()],
         "jobs",
         &Renderer {

@@ -5,7 +5,7 @@ use hayward_job_converter_api::Timeline;
 use crate::commands::work::IdArg;
 use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::duration;
+use crate::output::format::format_duration;
 use crate::output::{Renderer, Table};
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
@@ -27,7 +27,7 @@ pub fn render(timeline: &Timeline, renderer: &Renderer) -> String {
         let after = first.map_or(0, |first| event.at.ms_since(first));
         table.push_row([
             event.at.into(),
-            duration(after).into(),
+            format_duration(after).into(),
             (&event.event).into(),
         ]);
     }

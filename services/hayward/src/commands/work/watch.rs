@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::commands::work;
 use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, enum_text};
+use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Renderer, Tone, note, print};
 
 /// Time that a service may be down before the watcher gives up.
@@ -84,12 +84,12 @@ pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
     let mut text = renderer.paint(&state, tone);
     if let Some(tasks) = view.tasks {
         let tasks_text = if tasks.succeeded == tasks.total {
-            format!(": {}", count(tasks.total, "task"))
+            format!(": {}", format_count(tasks.total, "task"))
         } else {
             format!(
                 ": {} of {} succeeded",
                 tasks.succeeded,
-                count(tasks.total, "task")
+                format_count(tasks.total, "task")
             )
         };
         text.push_str(&tasks_text);
@@ -98,11 +98,11 @@ pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
         let _ = write!(
             text,
             " in {}",
-            duration(ended_at.ms_since(view.submitted_at))
+            format_duration(ended_at.ms_since(view.submitted_at))
         );
     }
     if let Some(reason) = view.reason.as_ref().filter(|_| tone == Tone::Bad) {
-        let _ = write!(text, "; {}", clean(reason));
+        let _ = write!(text, "; {}", sanitize(reason));
     }
     text.push('\n');
     if view.state == WorkState::Failed {
@@ -175,7 +175,7 @@ impl ProgressDisplay {
                 self.bar.set_length(tasks.total);
             }
             self.bar.set_position(tasks.succeeded + tasks.failed);
-            self.bar.set_message(clean(&short_state(view)));
+            self.bar.set_message(sanitize(&short_state(view)));
         } else {
             self.bar.set_style(bar_style("{spinner} {msg} {elapsed}"));
             self.bar.set_message(text);
@@ -226,7 +226,7 @@ fn progress_line(view: &WorkView) -> String {
     let tasks = view
         .tasks
         .map(|tasks| format!("{}/{} ", tasks.succeeded + tasks.failed, tasks.total));
-    clean(&format!(
+    sanitize(&format!(
         "{}{}",
         tasks.unwrap_or_default(),
         short_state(view)

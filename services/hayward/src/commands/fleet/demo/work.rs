@@ -67,7 +67,7 @@ impl Work {
         let jobs = &fleet.addresses.job_converter;
         let mut owners = Vec::new();
         for part in user_files {
-            prepare::user_token(&fleet.keys, part.user)?;
+            prepare::create_user_token(&fleet.keys, part.user)?;
             let client = fleet.client(jobs, &format!("user-{}", part.user))?;
             owners.push((part, client));
         }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::facts::{Database, Facts, Schema};
 use crate::commands::operate::doctor::{CLOCK_MS, is_low};
-use crate::output::format::{bytes, count, duration};
+use crate::output::format::{format_bytes, format_count, format_duration};
 
 /// Major version of the oldest supported Postgres server.
 const MIN_POSTGRES_VERSION: u32 = 15;
@@ -194,7 +194,7 @@ fn pending_contractions(schemas: &[Schema]) -> Vec<String> {
 }
 
 fn count_text(number: usize, noun: &str) -> String {
-    count(u64::try_from(number).unwrap_or(u64::MAX), noun)
+    format_count(u64::try_from(number).unwrap_or(u64::MAX), noun)
 }
 
 /// Checks the age of the newest backup, because a change of tables needs a recent one.
@@ -204,7 +204,7 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
     let hours = u64::from(facts.backup_hours);
     let age = facts.backup.map(|made| facts.now.ms_since(made));
     let found = match age {
-        Some(age) => format!("the newest is {} old", duration(age)),
+        Some(age) => format!("the newest is {} old", format_duration(age)),
         None => "there is none".to_owned(),
     };
     let is_recent = age.is_some_and(|age| age <= hours * 3_600_000);
@@ -221,7 +221,7 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
 }
 
 fn check_clock(ahead_ms: i64) -> Check {
-    let offset = duration(ahead_ms.unsigned_abs());
+    let offset = format_duration(ahead_ms.unsigned_abs());
     if ahead_ms.abs() <= CLOCK_MS {
         return passed_check(
             "clock",
@@ -294,7 +294,7 @@ fn check_disk(facts: &Facts) -> Check {
             "look at the disk of the database yourself",
         );
     };
-    let found = format!("{} of {} left", bytes(free), bytes(total));
+    let found = format!("{} of {} left", format_bytes(free), format_bytes(total));
     if is_low(free, total) {
         return failed_check(
             "disk",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
 
-use crate::output::format::{clean, count, duration, enum_text};
+use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 pub fn render_forecast(forecast: &Forecast, renderer: &Renderer) -> String {
@@ -24,13 +24,13 @@ pub fn render_forecast(forecast: &Forecast, renderer: &Renderer) -> String {
         }
     }
     for (list, count) in &forecast.left_out {
-        let _ = writeln!(text, "{count} more under {}", clean(list));
+        let _ = writeln!(text, "{count} more under {}", sanitize(list));
     }
     text
 }
 
 fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
-    let rounds = count(forecast.rounds, "round");
+    let rounds = format_count(forecast.rounds, "round");
     let outcome = if forecast.settled {
         format!("nothing would change any more after {rounds}")
     } else {
@@ -42,7 +42,7 @@ fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
     if let Some(service) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing is taken back",
-            clean(service)
+            sanitize(service)
         );
         let _ = writeln!(text, "{}", renderer.paint(&warning, Tone::Warning));
     }
@@ -116,7 +116,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             group_size.into(),
             enum_text(&leave.reason).into(),
             beneficiary.into(),
-            lost.map_or("-".to_owned(), duration).into(),
+            lost.map_or("-".to_owned(), format_duration).into(),
         ]);
         remaining = &remaining[group_size..];
     }

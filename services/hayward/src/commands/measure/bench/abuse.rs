@@ -15,10 +15,10 @@ mod normal_clients;
 use std::time::Duration;
 
 use super::environment::Environment;
-use super::process::Process;
 use super::report::{Pair, Report};
+use super::service_process::ServiceProcess;
 use super::to_f64;
-use crate::fleet::Ports;
+use crate::local_services::Ports;
 use abusive_clients::{AbuseRun, AbusiveClients};
 use normal_clients::{Latencies, Workload, percentile_99};
 
@@ -61,7 +61,8 @@ async fn measure_under_load(
     settings.extend(LIMITS.map(|(name, value)| (name, value.to_owned())));
     let port = Ports::free()?.first();
     let bench = AbuseBenchmark {
-        process: Process::start("node-status", port, environment.keys.dir(), &settings).await?,
+        process: ServiceProcess::start("node-status", port, environment.keys.dir(), &settings)
+            .await?,
         load,
         workloads,
         duration,
@@ -74,7 +75,7 @@ async fn measure_under_load(
 }
 
 struct AbuseBenchmark {
-    process: Process,
+    process: ServiceProcess,
     load: &'static str,
     workloads: Vec<Workload>,
     duration: Duration,

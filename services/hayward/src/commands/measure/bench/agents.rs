@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 
 use super::environment::Environment;
 use super::http_client::{Connection, build_request};
-use super::process::Process;
 use super::report::{Pair, Report};
+use super::service_process::ServiceProcess;
 use super::to_f64;
-use crate::fleet::Ports;
+use crate::local_services::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
@@ -62,11 +62,11 @@ struct AgentBenchmark {
 }
 
 impl AgentBenchmark {
-    async fn start(&self, settings: &[(&str, String)]) -> anyhow::Result<Process> {
+    async fn start(&self, settings: &[(&str, String)]) -> anyhow::Result<ServiceProcess> {
         let port = Ports::free()?.first();
         let mut all = vec![("HAYWARD_DATABASE_URL", self.url.clone())];
         all.extend_from_slice(settings);
-        Process::start("node-status", port, self.keys.dir(), &all).await
+        ServiceProcess::start("node-status", port, self.keys.dir(), &all).await
     }
 
     fn heartbeats(&self, name: &str, count: u64) -> anyhow::Result<Requests> {
@@ -87,7 +87,7 @@ impl AgentBenchmark {
         ))
     }
 
-    fn operator_client(&self, process: &Process) -> anyhow::Result<Client> {
+    fn operator_client(&self, process: &ServiceProcess) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path("operator"));
         Client::new(&[format!("http://{}", process.address)], token)
     }
@@ -193,7 +193,7 @@ impl AgentBenchmark {
 
 /// Reports the rate of heartbeats sent without a pause, next to that of requests without work.
 async fn report_flat_rate(
-    process: &Process,
+    process: &ServiceProcess,
     heartbeats: &Requests,
     seconds: u64,
     report: &mut Report,
@@ -349,7 +349,7 @@ async fn send_unthrottled(
 
 /// Returns the responses per second, and per CPU second of the service.
 async fn unthrottled_rate(
-    process: &Process,
+    process: &ServiceProcess,
     requests: &Requests,
     duration: Duration,
 ) -> anyhow::Result<(f64, f64)> {

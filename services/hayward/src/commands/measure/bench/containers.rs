@@ -65,7 +65,7 @@ async fn measure_all(
     image: Result<&str, String>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    prepare::user_token(&bench.fleet.keys, "bench")?;
+    prepare::create_user_token(&bench.fleet.keys, "bench")?;
     set_small_quantum(bench).await?;
     let services = Services {
         jobs: bench

@@ -22,7 +22,7 @@ impl Environment {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(home.path(), mode)?;
         let keys = prepare::create_keys(&home.path().join("keys"), nodes)?;
-        prepare::user_token(&keys, user)?;
+        prepare::create_user_token(&keys, user)?;
         let database = Database::open(None, &home.path().join("pg"), &keys).await?;
         Ok(Self {
             keys,

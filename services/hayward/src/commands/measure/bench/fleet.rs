@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hayward_service::Shutdown;
 
 use crate::commands::fleet::up::{self, LocalFleet};
-use crate::fleet::Ports;
+use crate::local_services::Ports;
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 

@@ -18,7 +18,7 @@ use crate::prepare;
 const SAMPLES: usize = 100;
 
 pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<()> {
-    prepare::user_token(&bench.fleet.keys, "bench")?;
+    prepare::create_user_token(&bench.fleet.keys, "bench")?;
     let client = bench
         .fleet
         .client(&bench.fleet.addresses.job_converter, "user-bench")?;

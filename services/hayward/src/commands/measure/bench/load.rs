@@ -49,7 +49,7 @@ pub async fn measure_submissions(
     seconds: u64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    prepare::user_token(&bench.fleet.keys, "bench")?;
+    prepare::create_user_token(&bench.fleet.keys, "bench")?;
     let url = &bench.fleet.addresses.job_converter;
     let client = bench.fleet.client(url, "user-bench")?;
     let single_rate = measure_rate(1, seconds, || submit(client.clone())).await?;
@@ -102,7 +102,7 @@ pub async fn measure_heartbeats(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let node = NodeName::new("bench-1")?;
-    prepare::agent_token(&bench.fleet.keys, &node)?;
+    prepare::create_agent_token(&bench.fleet.keys, &node)?;
     let client = bench
         .fleet
         .client(&bench.fleet.addresses.node_status, "agent-bench-1")?;

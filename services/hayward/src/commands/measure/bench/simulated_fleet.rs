@@ -12,8 +12,8 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use tokio::process::{Child, Command};
 
 use super::environment::Environment;
-use super::process::Process;
-use crate::fleet::{Addresses, Ports};
+use super::service_process::ServiceProcess;
+use crate::local_services::{Addresses, Ports};
 
 const TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ const PAGE_SIZE: usize = 1_000;
 
 pub struct SimulatedFleet {
     pub addresses: Addresses,
-    pub services: Vec<(&'static str, Process)>,
+    pub services: Vec<(&'static str, ServiceProcess)>,
     environment: Environment,
     nodes: u32,
     agents: Child,
@@ -46,7 +46,8 @@ impl SimulatedFleet {
             let mut settings = url_settings(&addresses);
             settings.push(("HAYWARD_DATABASE_URL", database.clone()));
             let port = url.rsplit(':').next().unwrap_or_default().parse()?;
-            let process = Process::start(name, port, environment.keys.dir(), &settings).await?;
+            let process =
+                ServiceProcess::start(name, port, environment.keys.dir(), &settings).await?;
             services.push((name, process));
         }
         let agents = start_agents(&environment.keys, &addresses, nodes, memory_bytes)?;

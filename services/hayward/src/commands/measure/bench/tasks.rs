@@ -18,7 +18,7 @@ use crate::prepare;
 const SLOTS: u64 = 2;
 
 pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> anyhow::Result<()> {
-    prepare::user_token(&bench.fleet.keys, "bench")?;
+    prepare::create_user_token(&bench.fleet.keys, "bench")?;
     let client = bench
         .fleet
         .client(&bench.fleet.addresses.job_converter, "user-bench")?;

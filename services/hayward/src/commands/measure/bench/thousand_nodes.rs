@@ -7,8 +7,8 @@ use anyhow::ensure;
 use hayward_service::runtime::clock;
 use serde_json::{Value, json};
 
-use super::process::Process;
 use super::report::{Pair, Report};
+use super::service_process::ServiceProcess;
 use super::simulated_fleet::{SimulatedFleet, start_times, wait_until};
 use super::to_f64;
 
@@ -79,7 +79,7 @@ async fn measure_starts(
 }
 
 fn resident_memory(
-    services: &[(&'static str, Process)],
+    services: &[(&'static str, ServiceProcess)],
 ) -> anyhow::Result<Vec<(&'static str, u64)>> {
     let all = services.iter();
     all.map(|(name, process)| Ok((*name, process.resident_mib()?)))

@@ -106,7 +106,7 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
             results.iter().map(result_to_json).collect::<Vec<_>>()
         ));
     }
-    print(&table(&results, out))
+    print(&render_table(&results, out))
 }
 
 /// Returns the policies to run for a published row. The real planner is next to the fluid model,
@@ -148,7 +148,7 @@ fn result_to_json(result: &BatchRow) -> serde_json::Value {
     })
 }
 
-fn table(results: &[BatchRow], out: Output) -> String {
+fn render_table(results: &[BatchRow], out: Output) -> String {
     let mut table = Table::new([
         "trace",
         "nodes",

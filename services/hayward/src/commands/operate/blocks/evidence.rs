@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{count, duration, enum_text};
+use crate::output::format::{enum_text, format_count, format_duration};
 use crate::output::{Facts, Renderer, Table, Tone, toned};
 
 pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
@@ -25,11 +25,13 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
     let state = match &evidence.item {
         None => toned("not blocked", Tone::Good),
         Some(view) if view.item.canary => {
-            let remaining = view.left_ms.map_or_else(String::new, duration);
+            let remaining = view.left_ms.map_or_else(String::new, format_duration);
             toned(format!("on trial for {remaining}"), Tone::Warning)
         }
         Some(view) => {
-            let remaining = view.left_ms.map_or_else(|| "good".to_owned(), duration);
+            let remaining = view
+                .left_ms
+                .map_or_else(|| "good".to_owned(), format_duration);
             toned(
                 format!("blocked for {remaining}: {}", view.item.cause),
                 Tone::Bad,
@@ -46,8 +48,8 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
         } else {
             Tone::Plain
         };
-        let window = duration(score.window_ms);
-        let jobs = count(score.jobs, "job");
+        let window = format_duration(score.window_ms);
+        let jobs = format_count(score.jobs, "job");
         let score_text = format!(
             "{}: {} of {} in {window}, {jobs}",
             score.rule, score.score, score.threshold
@@ -56,7 +58,7 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
     }
     facts.add("cost", cost_text(&evidence.cost));
     for past in &evidence.past {
-        let (ago, duration_text) = (renderer.ago(past.at), duration(past.duration_ms));
+        let (ago, duration_text) = (renderer.ago(past.at), format_duration(past.duration_ms));
         facts.add(
             "before",
             format!("blocked {ago} for {duration_text} by {}", past.source),
@@ -71,10 +73,10 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
 }
 
 fn cost_text(cost: &Cost) -> String {
-    let lost = count(cost.attempts_lost, "attempt");
-    let mut text = format!("{lost} and {} lost", duration(cost.lost_ms));
+    let lost = format_count(cost.attempts_lost, "attempt");
+    let mut text = format!("{lost} and {} lost", format_duration(cost.lost_ms));
     if cost.quanta_withheld > 0 {
-        let since = duration(cost.withheld_ms);
+        let since = format_duration(cost.withheld_ms);
         let _ = write!(
             text,
             ", {} quanta withheld for {since}",

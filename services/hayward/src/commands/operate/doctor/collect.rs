@@ -21,7 +21,7 @@ use super::facts::{
 };
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::bytes;
+use crate::output::format::format_bytes;
 use crate::output::{fault, parse_response};
 
 /// Timeout of a status request. A slower service counts as down.
@@ -259,7 +259,7 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
         if entry.health == Health::Healthy && is_low(free, total) {
             unwell(
                 Ailment::DiskLow,
-                format!("{} of {} left", bytes(free), bytes(total)),
+                format!("{} of {} left", format_bytes(free), format_bytes(total)),
             );
         }
     }

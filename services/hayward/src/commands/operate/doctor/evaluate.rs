@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::advice;
 use super::facts::{Ailment, Fact, Facts, ServiceFacts, Unwell};
-use crate::output::format::{bytes, count, duration};
+use crate::output::format::{format_bytes, format_count, format_duration};
 
 /// Milliseconds of clock difference that become a finding, because larger differences confuse
 /// readers of times.
@@ -125,7 +125,7 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
     }
     let ahead = service.clock_ahead_ms.unwrap_or(0);
     if ahead.abs() > CLOCK_MS {
-        let difference = duration(ahead.unsigned_abs());
+        let difference = format_duration(ahead.unsigned_abs());
         let direction = if ahead > 0 { "ahead of" } else { "behind" };
         let description =
             format!("the clock of {name} is {difference} {direction} that of this machine");
@@ -220,7 +220,7 @@ fn violated_rule(service: &str, rule: &RuleStatus) -> Finding {
         "{} does not hold in {service}: {} ({}{})",
         rule.id,
         rule.title,
-        count(rule.violations, "violation"),
+        format_count(rule.violations, "violation"),
         first.unwrap_or_default()
     );
     finding(
@@ -240,7 +240,7 @@ fn follower_findings(service: &ServiceFacts) -> Vec<Finding> {
             let name = service.name;
             let publication = &lag.publication;
             let since = match lag.silent_ms {
-                Some(ms) => format!("for {}", duration(ms)),
+                Some(ms) => format!("for {}", format_duration(ms)),
                 None => "since it started".to_owned(),
             };
             let fault = lag.fault.as_ref().map(|fault| format!(": {fault}"));
@@ -430,7 +430,7 @@ fn waiting_finding(facts: &Facts) -> Option<Finding> {
             "{} of {} has waited for {}: {reason}",
             longest.work,
             longest.user,
-            duration(longest.waits_ms)
+            format_duration(longest.waits_ms)
         );
         let action = format!("ask what would help: `hayward explain {}`", longest.work);
         finding(Kind::Waiting, &longest.work, description, action)
@@ -447,8 +447,8 @@ fn disk_finding(facts: &Facts) -> Option<Finding> {
     is_low(disk.free_bytes, disk.total_bytes).then(|| {
         let description = format!(
             "the disk of the state directory has {} of {} left",
-            bytes(disk.free_bytes),
-            bytes(disk.total_bytes)
+            format_bytes(disk.free_bytes),
+            format_bytes(disk.total_bytes)
         );
         let action = "make room: a database without any stops the fleet";
         finding(Kind::Disk, "state directory", description, action)

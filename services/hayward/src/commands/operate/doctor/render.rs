@@ -6,7 +6,7 @@ use hayward_service::invariants::{RuleResult, RuleStatus};
 
 use super::evaluate::Finding;
 use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
-use crate::output::format::{bytes, clean, duration};
+use crate::output::format::{format_bytes, format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Number of findings that are printed in full. All others are only counted.
@@ -35,7 +35,10 @@ pub fn render(facts: &Facts, findings: &[Finding], renderer: &Renderer) -> Strin
         value_or_error(&facts.waiting, |all| waiting_text(all))
     );
     if let Some(disk) = facts.disk {
-        let (free, total) = (bytes(disk.free_bytes), bytes(disk.total_bytes));
+        let (free, total) = (
+            format_bytes(disk.free_bytes),
+            format_bytes(disk.total_bytes),
+        );
         let _ = writeln!(text, "disk        {free} of {total} left here");
     }
     text
@@ -51,7 +54,7 @@ fn summary(findings: &[Finding], renderer: &Renderer) -> String {
     };
     let mut text = renderer.paint(&count_text, Tone::Bad) + "\n";
     for (index, finding) in findings.iter().take(MAX_FINDINGS).enumerate() {
-        let (description, action) = (clean(&finding.description), clean(&finding.action));
+        let (description, action) = (sanitize(&finding.description), sanitize(&finding.action));
         let _ = write!(
             text,
             "\n{:>2}. {description}\n    do: {action}\n",
@@ -70,8 +73,8 @@ fn summary(findings: &[Finding], renderer: &Renderer) -> String {
 
 fn value_or_error<T>(fact: &Result<T, String>, describe: impl FnOnce(&T) -> String) -> String {
     match fact {
-        Ok(fact) => clean(&describe(fact)),
-        Err(error) => clean(&format!("not known: {error}")),
+        Ok(fact) => sanitize(&describe(fact)),
+        Err(error) => sanitize(&format!("not known: {error}")),
     }
 }
 
@@ -126,7 +129,7 @@ fn clock_text(ahead_ms: Option<i64>) -> String {
         Some(ms) if ms.abs() <= 1_000 => "same".to_owned(),
         Some(ms) => {
             let sign = if ms < 0 { '-' } else { '+' };
-            format!("{sign}{}", duration(ms.unsigned_abs()))
+            format!("{sign}{}", format_duration(ms.unsigned_abs()))
         }
     }
 }
@@ -223,6 +226,6 @@ fn waiting_text(all: &[Waiting]) -> String {
     format!(
         "{} for {}{others}: {reason}",
         longest.work,
-        duration(longest.waits_ms)
+        format_duration(longest.waits_ms)
     )
 }

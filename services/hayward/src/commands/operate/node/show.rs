@@ -12,7 +12,10 @@ use crate::commands::operate::blocks::evidence;
 use crate::commands::operate::nodes;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{bytes, clean, count, duration, enum_text, size, thousandths};
+use crate::output::format::{
+    enum_text, format_bytes, format_count, format_duration, format_size, format_thousandths,
+    sanitize,
+};
 use crate::output::{Facts, Renderer, Table, Tone, parse_response, print, toned};
 
 /// Maximum number of history entries in the output.
@@ -80,7 +83,9 @@ fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
         format!("{}, {}", entry.since, renderer.ago(entry.since)),
     );
     if let Some(next) = &view.next {
-        let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
+        let after = next
+            .after_ms
+            .map(|ms| format!("in {}: ", format_duration(ms)));
         facts.add(
             "next",
             format!("{}{}", after.unwrap_or_default(), next.what),
@@ -93,20 +98,23 @@ fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
     if let Some(lease) = &view.lease {
         facts.add("lease", lease_text(lease));
     }
-    facts.add("offers", size(&entry.capacity));
+    facts.add("offers", format_size(&entry.capacity));
     if let Some(claimed) = &view.claimed {
-        let claims = format!("{}: more than it was enrolled for", size(claimed));
+        let claims = format!("{}: more than it was enrolled for", format_size(claimed));
         facts.add("claims", toned(claims, Tone::Warning));
     }
     add_load(&mut facts, metrics);
     facts.add("containers", metrics.containers);
-    let missed = count(view.missed, "heartbeat");
+    let missed = format_count(view.missed, "heartbeat");
     facts.add(
         "heard",
-        format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
+        format!(
+            "{} ago, {missed} missed",
+            format_duration(view.heartbeat_age_ms)
+        ),
     );
     if view.flaps > 0 {
-        let times = count(view.flaps, "time");
+        let times = format_count(view.flaps, "time");
         facts.add("flaps", format!("fell silent {times} in 15 min"));
     }
     facts.add("runtimes", entry.runtimes.join(", "));
@@ -120,7 +128,9 @@ fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
 /// Adds memory, disk, load and pressure.
 fn add_load(facts: &mut Facts, metrics: &Metrics) {
     if metrics.memory_total_bytes > 0 {
-        let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
+        let free = |free: u64, total: u64| {
+            format!("{} free of {}", format_bytes(free), format_bytes(total))
+        };
         let available = metrics.memory_available_bytes;
         facts.add("memory", free(available, metrics.memory_total_bytes));
         if metrics.swap_total_bytes > 0 {
@@ -133,7 +143,7 @@ fn add_load(facts: &mut Facts, metrics: &Metrics) {
             "disk",
             free(metrics.disk_free_bytes, metrics.disk_total_bytes),
         );
-        facts.add("load", thousandths(metrics.load_centi * 10));
+        facts.add("load", format_thousandths(metrics.load_centi * 10));
     }
     if let Some(pressure) = &metrics.pressure {
         let percent = |centi: u64| format!("{} %", centi / 100);
@@ -156,12 +166,12 @@ fn pool_text(view: &NodeView) -> String {
 fn lease_text(lease: &LeaseView) -> String {
     let work = match lease.ends_after_ms {
         0 => "no exclusive work runs there".to_owned(),
-        ms => format!("exclusive work may run there for {}", duration(ms)),
+        ms => format!("exclusive work may run there for {}", format_duration(ms)),
     };
     let successor = match lease.replacement_after_ms {
         None => "no successor starts while so many of its pool are silent".to_owned(),
         Some(0) => "a successor may start".to_owned(),
-        Some(ms) => format!("a successor may start in {}", duration(ms)),
+        Some(ms) => format!("a successor may start in {}", format_duration(ms)),
     };
     format!("if it is heard no more: {work}, {successor}")
 }
@@ -196,8 +206,8 @@ async fn containers_text(session: &Session, node: &NodeName) -> String {
         Ok(list) => {
             let mut alive = list.containers;
             alive.retain(|view| view.entry.state != ContainerState::Ended);
-            containers::table(&alive, &session.out.renderer())
+            containers::render_table(&alive, &session.out.renderer())
         }
-        Err(error) => format!("{}\n", clean(&format!("cannot be told: {error:#}"))),
+        Err(error) => format!("{}\n", sanitize(&format!("cannot be told: {error:#}"))),
     }
 }

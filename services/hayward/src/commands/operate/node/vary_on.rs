@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Vary, set_schedulable};
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::clean;
+use crate::output::format::sanitize;
 
 pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
     let node = vary.node.clone();
@@ -62,10 +62,10 @@ fn render(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String
     };
     let mut text = format!("{node} is on{drain_text}\n");
     if entry.health != Health::Healthy {
-        let _ = writeln!(text, "it takes no work yet: {}", clean(&entry.reason));
+        let _ = writeln!(text, "it takes no work yet: {}", sanitize(&entry.reason));
     }
     if let Some(block) = block {
-        let cause = clean(&block.item.cause);
+        let cause = sanitize(&block.item.cause);
         let remedy = format!("`hayward unblock {node}` takes that off");
         let _ = writeln!(
             text,

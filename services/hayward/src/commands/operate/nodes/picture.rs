@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
 use hayward_vocabulary::{UserName, WorkKind};
 
-use super::held::{NODE_PAGES, work_on_node};
+use super::occupancy::{NODE_PAGES, work_on_node};
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::note;

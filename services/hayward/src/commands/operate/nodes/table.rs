@@ -5,7 +5,7 @@ use hayward_blocklist_api::BlockEntry;
 use hayward_node_status_api::NodeView;
 
 use super::{Fleet, state_cell};
-use crate::output::format::{bytes, count, duration};
+use crate::output::format::{format_bytes, format_count, format_duration};
 use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of a bar.
@@ -142,7 +142,9 @@ fn reason_cell(
 ) -> Cell {
     let mut reasons = Vec::new();
     if let Some(block) = block {
-        let left = block.end.map(|end| duration(end.ms_since(renderer.now)));
+        let left = block
+            .end
+            .map(|end| format_duration(end.ms_since(renderer.now)));
         let left = left.map_or_else(|| "for good".to_owned(), |left| format!("{left} more"));
         reasons.push(format!("{left}: {}", block.cause));
     }
@@ -150,11 +152,11 @@ fn reason_cell(
         reasons.push(without_state_prefix(&view.entry.reason));
     }
     if let Some(claimed) = &view.claimed {
-        let claimed = bytes(claimed.memory_bytes);
+        let claimed = format_bytes(claimed.memory_bytes);
         reasons.push(format!("claims {claimed}, held to its limit"));
     }
     if view.missed > 0 && view.entry.takes_work() {
-        reasons.push(format!("{} missed", count(view.missed, "heartbeat")));
+        reasons.push(format!("{} missed", format_count(view.missed, "heartbeat")));
     }
     toned(shorten(&reasons.join("; "), width), Tone::Faint)
 }

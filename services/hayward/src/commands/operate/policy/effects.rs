@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
 
-use crate::output::format::clean;
+use crate::output::format::sanitize;
 use crate::output::{Renderer, Table};
 
 /// Maximum number of lines of each list in the output.
@@ -41,7 +41,7 @@ fn push_list(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = 
     let omitted = all.len().saturating_sub(MAX_LINES);
     let _ = writeln!(text, "{title}:");
     for line in all.take(MAX_LINES) {
-        let _ = writeln!(text, "  {}", clean(&line));
+        let _ = writeln!(text, "  {}", sanitize(&line));
     }
     if omitted > 0 {
         let _ = writeln!(text, "  and {omitted} more (--json has them)");

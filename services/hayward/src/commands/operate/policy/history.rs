@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
 
 use super::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::clean;
+use crate::output::format::sanitize;
 use crate::output::{Renderer, Table};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +34,7 @@ pub async fn run(session: &Session, arguments: &Arguments) -> anyhow::Result<()>
     session
         .out
         .print_response(response, |history: &PolicyHistory, renderer| {
-            table(&history.versions, renderer)
+            render_table(&history.versions, renderer)
         })
 }
 
@@ -42,12 +42,12 @@ fn version_text(version: &PolicyVersion, renderer: &Renderer) -> String {
     let mut text = format!(
         "policy {}, by {}, {}\n",
         version.generation,
-        clean(&version.changed_by),
+        sanitize(&version.changed_by),
         renderer.ago(version.changed_at)
     );
     for line in &version.changes {
         // Writing to a string never fails.
-        let _ = writeln!(text, "  {}", clean(line));
+        let _ = writeln!(text, "  {}", sanitize(line));
     }
     let _ = writeln!(
         text,
@@ -57,7 +57,7 @@ fn version_text(version: &PolicyVersion, renderer: &Renderer) -> String {
     text
 }
 
-fn table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
+fn render_table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
     if versions.is_empty() {
         return "nobody has changed the policy yet\n".to_owned();
     }
@@ -67,7 +67,7 @@ fn table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
         table.push_row([
             version.generation.into(),
             renderer.age(version.changed_at).into(),
-            clean(&version.changed_by).into(),
+            sanitize(&version.changed_by).into(),
             version.changes.len().into(),
             version
                 .changes

@@ -281,7 +281,7 @@ impl OutputLines {
         if logs.left_out > 0 && self.processes.len() <= logs.pieces.len() {
             note(&format!(
                 "{} not shown",
-                format::count(logs.left_out, "older process")
+                format::format_count(logs.left_out, "older process")
             ));
         }
         text
@@ -298,7 +298,7 @@ impl OutputLines {
             .or_insert_with(new_process);
         if piece.missed_bytes > 0 {
             self.finish(&piece.container, text);
-            let lost = format::count(piece.missed_bytes, "byte");
+            let lost = format::format_count(piece.missed_bytes, "byte");
             note(&format!("{}: {lost} not kept", piece.container));
         }
         let has_several = self.processes.len() > 1;
@@ -316,7 +316,7 @@ impl OutputLines {
     fn add_end(&mut self, entry: &ContainerEntry, text: &mut String) {
         self.finish(&entry.id, text);
         if let Some(exit) = &entry.exit {
-            let exit_text = format::clean(&format::exit(exit));
+            let exit_text = format::sanitize(&format::format_exit(exit));
             let label = self.label(&entry.work, &entry.id, &entry.node);
             note(&format!("{label}: {exit_text}"));
         }

@@ -17,8 +17,8 @@ use http::header::{ETAG, IF_MATCH};
 use super::Image;
 use crate::commands::work;
 use crate::commands::work::submit::common_flags::CommonFlags;
-use crate::commands::work::submit::deployment::Deployment;
-use crate::commands::work::submit::disruption::Disruption;
+use crate::commands::work::submit::deployment_flags::DeploymentFlags;
+use crate::commands::work::submit::disruption_flags::DisruptionFlags;
 use crate::commands::work::submit::{DocumentKind, display_name, document, read_document};
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
@@ -51,11 +51,11 @@ pub struct Update {
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
-    pub deployment: Deployment,
+    pub deployment: DeploymentFlags,
     #[command(flatten)]
     pub image: Image,
     #[command(flatten)]
-    pub disruption: Disruption,
+    pub disruption: DisruptionFlags,
     #[command(flatten)]
     pub after: AfterChange,
     /// The whole of it as YAML or JSON; what it does not say is the default again.

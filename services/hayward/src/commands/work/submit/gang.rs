@@ -213,7 +213,7 @@ async fn wait_for_end(
     };
     let view: ApplicationView = parse_response(response.clone())?;
     if session.out.json || !after.quiet {
-        session.out.print_response(response, apps::detail)?;
+        session.out.print_response(response, apps::render_details)?;
     }
     Ok(if apps::has_succeeded(&view) {
         ExitCode::SUCCESS

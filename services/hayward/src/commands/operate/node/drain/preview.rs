@@ -7,7 +7,7 @@ use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, enum_text};
+use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, toned};
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ fn render(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
     if let Some(service) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing moves",
-            clean(service)
+            sanitize(service)
         );
         text += &(renderer.paint(&warning, Tone::Warning) + "\n");
     }
@@ -45,7 +45,7 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     if *total == 0 {
         return format!("nothing stands on {node}: it would be empty at once\n");
     }
-    let allocations = count(*total, "allocation");
+    let allocations = format_count(*total, "allocation");
     let mut text = format!("{allocations} on {node}\n");
     let moves = moves_table(&drain.moves, renderer);
     if !moves.is_empty() {
@@ -72,9 +72,13 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
         text += &renderer.paint(&warning, Tone::Warning);
     }
     if let Some(ms) = drain.estimate_ms {
-        let _ = writeln!(text, "takes up to {}", duration(ms));
+        let _ = writeln!(text, "takes up to {}", format_duration(ms));
     } else if let Some(reason) = &drain.no_estimate {
-        let _ = writeln!(text, "how long it takes cannot be said: {}", clean(reason));
+        let _ = writeln!(
+            text,
+            "how long it takes cannot be said: {}",
+            sanitize(reason)
+        );
     }
     text
 }
@@ -112,7 +116,7 @@ fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
             first_move.order.into(),
             destination,
             limit.as_deref().unwrap_or("all").into(),
-            duration(first_move.stop_grace_ms).into(),
+            format_duration(first_move.stop_grace_ms).into(),
         ]);
     }
     if table.is_empty() {

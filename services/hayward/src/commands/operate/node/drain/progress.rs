@@ -7,7 +7,7 @@ use hayward_node_status_api::drain::{DrainBlocker, DrainState, DrainView};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, duration, enum_text};
+use crate::output::format::{enum_text, format_duration, sanitize};
 use crate::output::{Facts, Renderer, Table, Tone, note, print, toned};
 
 /// Poll interval.
@@ -27,7 +27,9 @@ pub fn render(view: &DrainView, renderer: &Renderer) -> String {
     facts.add("why", &view.why);
     facts.add("since", renderer.ago(view.state_since));
     if let Some(next) = &view.next {
-        let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
+        let after = next
+            .after_ms
+            .map(|ms| format!("in {}: ", format_duration(ms)));
         facts.add(
             "next",
             format!("{}{}", after.unwrap_or_default(), next.what),
@@ -107,14 +109,14 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
         print(&render(&view, &session.out.renderer()))?;
     }
     if view.state != DrainState::Drained {
-        bail!("{} is not drained: {}", view.node, clean(&view.why));
+        bail!("{} is not drained: {}", view.node, sanitize(&view.why));
     }
     Ok(())
 }
 
 /// Draws a bar on a terminal. Without a terminal it prints one line for each change.
 fn draw(bar: &ProgressBar, last_line: &mut String, view: &DrainView) {
-    let line = clean(&format!("{}: {}", enum_text(&view.state), view.why));
+    let line = sanitize(&format!("{}: {}", enum_text(&view.state), view.why));
     if bar.is_hidden() {
         if *last_line != line {
             note(&line);

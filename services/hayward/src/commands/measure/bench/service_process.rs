@@ -23,12 +23,12 @@ const UNLIMITED: [&str; 5] = [
     "HAYWARD_PROCESSOR_PERCENT_EACH",
 ];
 
-pub struct Process {
+pub struct ServiceProcess {
     pub address: SocketAddr,
     child: Child,
 }
 
-impl Process {
+impl ServiceProcess {
     /// Starts `hayward run SERVICE` and waits until it leads.
     pub async fn start(
         service: &str,

@@ -5,7 +5,7 @@ use hayward_job_converter_api::processors::RetriesSubmission;
 use crate::amounts;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Deployment {
+pub struct DeploymentFlags {
     /// Processes that stand by for each instance, never on its node nor on each other's. Default:
     /// none.
     #[arg(long, value_name = "N")]
@@ -42,7 +42,7 @@ fn parse_duration(text: &str) -> Result<u64, String> {
     amounts::parse_duration_ms(text).map_err(|error| error.to_string())
 }
 
-impl Deployment {
+impl DeploymentFlags {
     pub fn retries(&self) -> Option<RetriesSubmission> {
         let defaults = RetriesSubmission::default();
         Some(RetriesSubmission {

@@ -20,11 +20,11 @@ pub async fn run(session: Session) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |all: &Occupancy, renderer| {
-            table(&all.nodes, renderer)
+            render_table(&all.nodes, renderer)
         })
 }
 
-pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
+pub fn render_table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     if nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
@@ -162,6 +162,6 @@ mod tests {
             share("job_1", "ada", 1),
         ];
         let nodes = [node("n1", true, mixed), node("n2", false, Vec::new())];
-        insta::assert_snapshot!(table(&nodes, &renderer));
+        insta::assert_snapshot!(render_table(&nodes, &renderer));
     }
 }

@@ -7,7 +7,7 @@ use hayward_job_converter_api::unreachable::{ReplaceAfter, UnreachableChoice, Un
 use crate::amounts;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Disruption {
+pub struct DisruptionFlags {
     /// When its node cannot be reached: replace, wait, replace-after=10m, or exclusive (never two
     /// at once). Default: replace.
     #[arg(long, value_name = "WHAT", value_parser = parse_choice)]

@@ -95,7 +95,7 @@ impl Ports {
 
 /// Parameters of a fleet.
 #[derive(Debug, Clone)]
-pub struct FleetOptions {
+pub struct LocalServiceOptions {
     pub ports: Ports,
     pub keys: PathBuf,
     /// Database address by role.
@@ -113,14 +113,14 @@ pub struct FleetOptions {
 }
 
 /// A started fleet.
-pub struct Fleet {
+pub struct LocalServices {
     pub addresses: Addresses,
     services: Vec<tokio::task::JoinHandle<anyhow::Result<()>>>,
 }
 
-impl Fleet {
+impl LocalServices {
     /// Starts all five services in any order. Each serves what it can until the others are up.
-    pub async fn start(options: &FleetOptions, shutdown: &Shutdown) -> anyhow::Result<Self> {
+    pub async fn start(options: &LocalServiceOptions, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let addresses = options.ports.addresses();
         let mut services = Vec::new();
         let [jobs, rounds, containers, nodes, blocks] = options.ports.0;
@@ -166,7 +166,7 @@ impl Fleet {
     }
 
     /// Waits after the shutdown until all services have ended in order.
-    pub async fn stopped(self) -> anyhow::Result<()> {
+    pub async fn wait_until_stopped(self) -> anyhow::Result<()> {
         for service in self.services {
             service.await??;
         }
@@ -174,7 +174,7 @@ impl Fleet {
     }
 }
 
-impl FleetOptions {
+impl LocalServiceOptions {
     fn server_settings(&self, port: u16, role: &str) -> anyhow::Result<ServerSettings> {
         let url = self.databases.get(role);
         let defaults = self.remote_endpoints.server_settings();
