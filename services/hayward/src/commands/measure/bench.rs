@@ -110,7 +110,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a new fleet for each figure, so that figures do not influence each other.
+/// Runs one benchmark on a new fleet, so that benchmarks do not influence each other.
 async fn measure_on_new_fleet(
     benchmark: Benchmark,
     arguments: &Arguments,

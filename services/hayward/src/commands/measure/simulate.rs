@@ -1,5 +1,5 @@
 //! `hayward simulate`: runs a scheduler on a recorded workload in simulated time, without a fleet.
-//! Equal inputs give equal output. The duration goes to standard error.
+//! Equal inputs give equal output. The elapsed time goes to standard error.
 
 mod packing;
 mod policy_arg;
@@ -131,7 +131,7 @@ fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let file = match &trace.nodes {
         Some(file) => file.clone(),
         None if sibling.is_file() => sibling,
-        None => return single_cores(workload),
+        None => return single_core_nodes(workload),
     };
     open(&file)
         .and_then(read_nodes)
@@ -139,7 +139,7 @@ fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
 }
 
 /// Returns one node with a single core for each processor in the header of an SWF trace.
-fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
+fn single_core_nodes(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let Some(count) = workload.processors else {
         bail!("the trace does not say what it ran on: name the machines with --nodes");
     };
@@ -234,12 +234,12 @@ fn add_queues(facts: &mut Facts, summary: &Summary) {
             share_contended,
             ..
         } = queue;
-        let (all, busy) = (100.0 * share, 100.0 * share_contended);
+        let (percent, contended_percent) = (100.0 * share, 100.0 * share_contended);
         let wait = format_spread(&queue.wait_s, 0);
         facts.add(
             "queue",
             format!(
-                "{name}: {all:.1} % of the cluster, {busy:.1} % while contended; \
+                "{name}: {percent:.1} % of the cluster, {contended_percent:.1} % while contended; \
                  {completed} of {jobs} jobs completed, wait {wait} s"
             ),
         );

@@ -1,13 +1,15 @@
 //! Measures the latency of normal clients while abusive clients are slow, idle or greedy.
 //!
-//! One service runs as a separate process. It is first idle, then has an eighth of the reference
-//! load, which fits a machine with two CPUs. Normal clients send requests at a constant rate
-//! before, during and after the abuse.
+//! One service runs as a separate process. The service is first idle, then has an eighth of the
+//! reference load. That load is 1,000 nodes and 500 writes per second, and an eighth of it fits a
+//! machine with two CPUs. Normal clients send requests at a constant rate before, during and after
+//! the abuse.
 //!
 //! In reality, abusive clients run on other machines. Here they run on a thread of the idle
-//! scheduling class. The measurement then includes their effect on the service, but not their own
-//! cost. A thread of lowest priority would not do, because it keeps a CPU to the end of its time
-//! slice. The report includes the number of their requests and the CPU time of the service. (G13)
+//! scheduling class. The measurement then includes the effect of these clients on the service, but
+//! not the cost of the clients themselves. Lowest priority would not be enough, because a thread of
+//! lowest priority keeps a CPU to the end of its time slice. The report includes the number of
+//! abusive requests and the CPU time of the service. (G13)
 
 mod abusive_clients;
 mod normal_clients;

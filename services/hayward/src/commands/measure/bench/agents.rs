@@ -1,6 +1,6 @@
 //! Measures one node-status process with ten thousand agents that each send a heartbeat every five
-//! seconds. It measures the cost without changes, and the effect of a thousand agents that return
-//! at once.
+//! seconds. The figures are the cost of heartbeats without changes, and the effect of a thousand
+//! agents that return at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ const CLIENTS: usize = 32;
 const MAX_OPENING_CONNECTIONS: usize = 64;
 const TOKEN_MS: u64 = 3_600_000;
 
+/// Encoded requests, one for each agent.
 type Requests = Arc<Vec<Vec<u8>>>;
 
 pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
@@ -69,14 +70,14 @@ impl AgentBenchmark {
         ServiceProcess::start("node-status", port, self.keys.dir(), &all).await
     }
 
-    fn heartbeats(&self, name: &str, count: u64) -> anyhow::Result<Requests> {
+    fn heartbeats(&self, name_prefix: &str, count: u64) -> anyhow::Result<Requests> {
         let heartbeat_request = |number: u64| {
-            let node = NodeName::new(format!("{name}-{number}"))?;
+            let node = NodeName::new(format!("{name_prefix}-{number}"))?;
             let scope = Scope::Agent(node.clone());
             let token = self
                 .issuer
                 .mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
-            let body = serde_json::to_string(&heartbeat(&node))?;
+            let body = serde_json::to_string(&heartbeat_of(&node))?;
             let path = format!("/v1/nodes/{node}/heartbeat");
             anyhow::Ok(build_request("PUT", &path, &token, &body))
         };
@@ -106,10 +107,10 @@ impl AgentBenchmark {
         // The connections are opened before the measurement starts. A long pause between
         // measurements would count as silence of the agents.
         let connections = open_connections(process.address, heartbeats.len()).await?;
-        let before = revision(&operator_client).await?;
+        let before = read_revision(&operator_client).await?;
         let started = Instant::now();
         let first_contact = send_unthrottled(process.address, &heartbeats, Until::All).await?;
-        let commits = revision(&operator_client).await? - before;
+        let commits = read_revision(&operator_client).await? - before;
         let elapsed_ms = started.elapsed().as_millis();
         report.add_figure(
             &format!("{agents} agents met for the first time"),
@@ -119,7 +120,8 @@ impl AgentBenchmark {
             ),
         );
 
-        let (cpu_before, revision_before) = (process.cpu_ms()?, revision(&operator_client).await?);
+        let (cpu_before, revision_before) =
+            (process.cpu_ms()?, read_revision(&operator_client).await?);
         let started = Instant::now();
         let steady =
             send_at_interval(connections, &heartbeats, Duration::from_secs(seconds)).await?;
@@ -137,8 +139,8 @@ impl AgentBenchmark {
             ),
         );
 
-        report_flat_rate(&process, &heartbeats, seconds, report).await?;
-        let after = revision(&operator_client).await?;
+        report_unthrottled_rate(&process, &heartbeats, seconds, report).await?;
+        let after = read_revision(&operator_client).await?;
         ensure!(
             after == revision_before,
             "heartbeats that change nothing made {} commits",
@@ -170,7 +172,7 @@ impl AgentBenchmark {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let connections = open_connections(process.address, heartbeats.len()).await?;
-        let before = revision(&operator_client).await?;
+        let before = read_revision(&operator_client).await?;
         let started = Instant::now();
         let responses = send_simultaneously(connections, &heartbeats).await?;
         let elapsed_ms = started.elapsed().as_millis();
@@ -179,7 +181,7 @@ impl AgentBenchmark {
             healthy == RETURNING_AGENTS,
             "{healthy} of {RETURNING_AGENTS} are healthy again"
         );
-        let commits = revision(&operator_client).await? - before;
+        let commits = read_revision(&operator_client).await? - before;
         report.add_figure(
             &format!("{RETURNING_AGENTS} nodes given up return at once"),
             format!(
@@ -191,8 +193,9 @@ impl AgentBenchmark {
     }
 }
 
-/// Reports the rate of heartbeats sent without a pause, next to that of requests without work.
-async fn report_flat_rate(
+/// Reports the rate of heartbeats sent without a pause. The baseline is the rate of requests that
+/// do nothing.
+async fn report_unthrottled_rate(
     process: &ServiceProcess,
     heartbeats: &Requests,
     seconds: u64,
@@ -220,7 +223,9 @@ async fn report_flat_rate(
     Ok(())
 }
 
-pub fn heartbeat(node: &NodeName) -> Heartbeat {
+/// Returns a heartbeat of a node with 64 GiB. A node whose name begins with `late` is in its own
+/// pool.
+pub fn heartbeat_of(node: &NodeName) -> Heartbeat {
     Heartbeat {
         boot_id: "8a0bdb1c-5c1f-4d8c-9a43-1c0b5d4a0e11".into(),
         agent_instance: format!("instance-of-{node}"),
@@ -251,7 +256,7 @@ pub fn heartbeat(node: &NodeName) -> Heartbeat {
     }
 }
 
-async fn revision(operator_client: &Client) -> anyhow::Result<u64> {
+async fn read_revision(operator_client: &Client) -> anyhow::Result<u64> {
     let list: NodeList = operator_client.get("/v1/nodes?limit=1").await?;
     Ok(list.revision)
 }
@@ -313,6 +318,7 @@ async fn collect_latencies(
 enum Until {
     /// Ends after each request was sent once.
     All,
+    /// Repeats the requests until this time.
     Deadline(Instant),
 }
 
@@ -353,7 +359,7 @@ async fn unthrottled_rate(
     requests: &Requests,
     duration: Duration,
 ) -> anyhow::Result<(f64, f64)> {
-    let (cpu, started) = (process.cpu_ms()?, Instant::now());
+    let (cpu_before_ms, started) = (process.cpu_ms()?, Instant::now());
     let latencies = send_unthrottled(
         process.address,
         requests,
@@ -361,8 +367,8 @@ async fn unthrottled_rate(
     )
     .await?;
     let count = to_f64(latencies.count());
-    let used = to_f64((process.cpu_ms()? - cpu).max(1)) / 1000.0;
-    Ok((count / started.elapsed().as_secs_f64(), count / used))
+    let cpu_seconds = to_f64((process.cpu_ms()? - cpu_before_ms).max(1)) / 1000.0;
+    Ok((count / started.elapsed().as_secs_f64(), count / cpu_seconds))
 }
 
 /// Sends heartbeats at the pace of real agents. Each agent has a connection, and the agents are

@@ -15,13 +15,16 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::report::{Pair, Report};
-use super::simulated_fleet::{SimulatedFleet, is_empty, start_times, wait_until};
+use super::simulated_fleet::{
+    SimulatedFleet, has_no_live_containers, read_order_and_start_times, wait_until,
+};
 use super::to_f64;
 
 const NODES: u32 = 5_000;
 /// Bytes of memory of each node. The largest shapes need space for two tasks on each node.
 const MEMORY_BYTES: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
+
 /// Number of applications, and number of tasks of each.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
@@ -145,8 +148,8 @@ struct ApplicationBenchmark {
 }
 
 impl ApplicationBenchmark {
-    /// Measures the containers per second of one service, from submission to the last start. It is
-    /// the baseline of the application protocol.
+    /// Measures the containers per second of one service, from submission to the last start. This
+    /// rate is the baseline of all shapes.
     async fn measure_service(&self, instances: u64) -> anyhow::Result<f64> {
         let submission = json!({ "command": ["sleep", "1000"], "instances": instances });
         let key = clock::fresh_uuid().to_string();
@@ -155,7 +158,7 @@ impl ApplicationBenchmark {
             .jobs
             .post("/v1/services", &submission, Some(&key))
             .await?;
-        let rate = self.measure_rate(instances, started_at).await?;
+        let rate = self.measure_start_rate(instances, started_at).await?;
         let id = created["id"].as_str().unwrap_or_default();
         let _: Value = self.jobs.delete(&format!("/v1/services/{id}")).await?;
         self.wait_until_empty().await?;
@@ -178,7 +181,9 @@ impl ApplicationBenchmark {
         let started_at = SystemClock.now();
         self.submit(&name_prefix, shape, "1Gi", submission).await?;
         let submitted_ms = SystemClock.now().ms_since(started_at);
-        let rate = self.measure_rate(applications * tasks, started_at).await?;
+        let rate = self
+            .measure_start_rate(applications * tasks, started_at)
+            .await?;
         let label = format!("{applications} applications of {tasks} tasks{note}");
         report.add_rates(
             &label,
@@ -196,9 +201,13 @@ impl ApplicationBenchmark {
         self.wait_until_empty().await
     }
 
-    async fn measure_rate(&self, tasks: u64, started_at: Timestamp) -> anyhow::Result<f64> {
+    /// Waits until all tasks run. Returns the starts per second.
+    async fn measure_start_rate(&self, tasks: u64, started_at: Timestamp) -> anyhow::Result<f64> {
         let (_, last) = wait_until("all tasks run", async || {
-            start_times(&self.manager, tasks).await.ok().flatten()
+            read_order_and_start_times(&self.manager, tasks)
+                .await
+                .ok()
+                .flatten()
         })
         .await?;
         Ok(to_f64(tasks) * 1000.0 / to_f64(last.ms_since(started_at).max(1)))
@@ -231,7 +240,7 @@ impl ApplicationBenchmark {
             "command": ["sleep", "1000"], "resources": { "memory": memory },
         }))?;
         match submission {
-            // The owner of a scaled program sends one or a few requests for each application.
+            // One client submits all tasks of an application with few requests.
             Submission::InBulk => {
                 let requests = (0..applications)
                     .flat_map(|app| bulk_requests(&task, tasks).map(move |it| (app, it)));
@@ -284,7 +293,10 @@ impl ApplicationBenchmark {
 
     async fn wait_until_empty(&self) -> anyhow::Result<()> {
         wait_until("nothing runs", async || {
-            is_empty(&self.manager).await.ok()?.then_some(())
+            has_no_live_containers(&self.manager)
+                .await
+                .ok()?
+                .then_some(())
         })
         .await
     }

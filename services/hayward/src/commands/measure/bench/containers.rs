@@ -1,7 +1,8 @@
 //! Measures the time to start containers on one real node, as processes and in a container engine.
-//! It also measures the time to adopt them again after the agent was killed.
+//! It also measures the time until a restarted agent has adopted the containers of a killed agent.
 //!
-//! The times of orders and of starts come from the clock of the same machine, in milliseconds.
+//! container-manager records the time of each order to start a container, and the agent records the
+//! time of the start. Both times are in milliseconds, from the clock of this machine.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -31,9 +32,11 @@ const SOCKET: &str = "/var/run/docker.sock";
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Number of processes that start one after the other, each on an idle node.
 const PROCESSES: usize = 100;
+/// Number of containers with an image that start one after the other.
 const IMAGES: usize = 20;
 /// Number of processes that start at the same time.
 const MANY_PROCESSES: usize = 100;
+/// Number of containers with an image that start at the same time.
 const MANY_IMAGES: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -52,7 +55,7 @@ async fn check_engine(image: &str) -> Result<(), String> {
     if !Path::new(SOCKET).exists() {
         return Err(format!("skipped: no container engine at {SOCKET}"));
     }
-    match docker(&["image", "inspect", image]).await {
+    match run_docker(&["image", "inspect", image]).await {
         Ok(_) => Ok(()),
         Err(_) => Err(format!(
             "skipped: the engine has no {image}; see docker/test-image.sh"
@@ -75,8 +78,8 @@ async fn measure_all(
             .fleet
             .client(&bench.fleet.addresses.container_manager, "operator")?,
     };
-    let bare_us = bare_processes(PROCESSES).await?;
-    let latencies = services.one_by_one(PROCESSES, None).await?;
+    let bare_us = spawn_bare_processes(PROCESSES).await?;
+    let latencies = services.measure_one_by_one(PROCESSES, None).await?;
     report_latency(
         report,
         "launch order → process running",
@@ -103,8 +106,8 @@ async fn measure_all(
             return Ok(());
         }
     };
-    let bare_us = bare_images(image).await?;
-    let latencies = services.one_by_one(IMAGES, Some(image)).await?;
+    let bare_us = run_bare_images(image).await?;
+    let latencies = services.measure_one_by_one(IMAGES, Some(image)).await?;
     let label = "launch order → container running, in an image";
     report_latency(report, label, &latencies, bare_us, "docker run --detach");
     let started = services.start_all(MANY_IMAGES, Some(image)).await?;
@@ -217,8 +220,13 @@ impl Services {
         Ok(())
     }
 
-    /// Returns the milliseconds from each order to its start, sorted.
-    async fn one_by_one(&self, count: usize, image: Option<&str>) -> anyhow::Result<Vec<u64>> {
+    /// Starts one container after the other. Returns the milliseconds from each order to its start,
+    /// sorted.
+    async fn measure_one_by_one(
+        &self,
+        count: usize,
+        image: Option<&str>,
+    ) -> anyhow::Result<Vec<u64>> {
         let mut latencies = Vec::new();
         for _ in 0..count {
             let service = self.submit(1, image).await?;
@@ -258,11 +266,11 @@ impl Services {
     }
 }
 
-/// Waits until the restarted agent reports all containers in a heartbeat.
+/// Kills the agent and starts it again. Measures the time until a heartbeat reports all containers.
 async fn measure_readoption(
     bench: &mut BenchFleet,
     services: &Services,
-    engine: bool,
+    has_engine: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let before = services.running_processes().await?;
@@ -278,7 +286,7 @@ async fn measure_readoption(
         addresses: &bench.fleet.addresses,
         keys: &bench.fleet.keys,
         dir: &bench.fleet.state.dir().join("agents"),
-        docker: engine.then(|| Path::new(SOCKET)),
+        docker: has_engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
         remote_endpoints: &RemoteEndpoints::default(),
         log: Stdio::null(),
@@ -311,7 +319,7 @@ async fn measure_readoption(
 }
 
 /// Starts processes without Hayward. Returns the mean time of each in microseconds.
-async fn bare_processes(count: usize) -> anyhow::Result<f64> {
+async fn spawn_bare_processes(count: usize) -> anyhow::Result<f64> {
     let mut children = Vec::new();
     let started = Instant::now();
     for _ in 0..count {
@@ -325,7 +333,8 @@ async fn bare_processes(count: usize) -> anyhow::Result<f64> {
     Ok(mean)
 }
 
-async fn bare_images(image: &str) -> anyhow::Result<f64> {
+/// Starts ten containers without Hayward. Returns the mean time of each in microseconds.
+async fn run_bare_images(image: &str) -> anyhow::Result<f64> {
     let mut ids = Vec::new();
     let started = Instant::now();
     for _ in 0..10 {
@@ -338,16 +347,16 @@ async fn bare_images(image: &str) -> anyhow::Result<f64> {
             "sleep",
             "1000",
         ];
-        ids.push(docker(&run).await?);
+        ids.push(run_docker(&run).await?);
     }
     let mean = to_f64(u64::try_from(started.elapsed().as_micros())?) / 10.0;
     for id in ids {
-        docker(&["rm", "--force", id.trim()]).await?;
+        run_docker(&["rm", "--force", id.trim()]).await?;
     }
     Ok(mean)
 }
 
-async fn docker(arguments: &[&str]) -> anyhow::Result<String> {
+async fn run_docker(arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("docker").args(arguments).output().await?;
     let message = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "docker: {message}");

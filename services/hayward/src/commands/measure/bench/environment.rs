@@ -10,6 +10,7 @@ use crate::prepare;
 pub struct Environment {
     pub keys: Keys,
     pub database: Database,
+    /// Temporary folder, which is removed with its content at the end.
     _home: TempDir,
 }
 
@@ -19,6 +20,7 @@ impl Environment {
         let home = tempfile::Builder::new()
             .prefix("hayward-bench-")
             .tempdir()?;
+        // The account that runs Postgres must be able to enter this folder.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(home.path(), mode)?;
         let keys = prepare::create_keys(&home.path().join("keys"), nodes)?;

@@ -1,4 +1,4 @@
-//! A separate fleet for one figure.
+//! A temporary fleet for one benchmark: the services in this process, a Postgres and agents.
 
 use std::path::PathBuf;
 
@@ -29,6 +29,7 @@ impl BenchFleet {
         let home = tempfile::Builder::new()
             .prefix("hayward-bench-")
             .tempdir()?;
+        // The account that runs Postgres must be able to enter this folder.
         std::fs::set_permissions(
             home.path(),
             std::os::unix::fs::PermissionsExt::from_mode(0o711),

@@ -22,28 +22,28 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
     let client = bench
         .fleet
         .client(&bench.fleet.addresses.job_converter, "user-bench")?;
-    let mut started_us = Vec::new();
-    let mut ended_us = Vec::new();
+    let mut until_start_us = Vec::new();
+    let mut until_end_us = Vec::new();
     for _ in 0..SAMPLES {
         let (start_us, end_us) = measure_one(&client).await?;
-        started_us.push(start_us);
-        ended_us.push(end_us);
+        until_start_us.push(start_us);
+        until_end_us.push(end_us);
     }
     let bare_us = measure_bare_spawn().await?;
     report.add_figure(
         "submit → process started, idle fleet",
         format!(
             "p50 {} p99 {}",
-            format_percentile(&mut started_us, 50),
-            format_percentile(&mut started_us, 99)
+            format_percentile(&mut until_start_us, 50),
+            format_percentile(&mut until_start_us, 99)
         ),
     );
     report.add_figure(
         "submit → outcome recorded, idle fleet",
         format!(
             "p50 {} p99 {} (bare spawn and wait: {bare_us} µs)",
-            format_percentile(&mut ended_us, 50),
-            format_percentile(&mut ended_us, 99)
+            format_percentile(&mut until_end_us, 50),
+            format_percentile(&mut until_end_us, 99)
         ),
     );
     Ok(())

@@ -29,7 +29,7 @@ pub struct ServiceProcess {
 }
 
 impl ServiceProcess {
-    /// Starts `hayward run SERVICE` and waits until it leads.
+    /// Starts `hayward run SERVICE` and waits until the service is ready.
     pub async fn start(
         service: &str,
         port: u16,
@@ -86,6 +86,8 @@ impl ServiceProcess {
     pub fn cpu_ms(&self) -> anyhow::Result<u64> {
         let stat = self.read_proc_file("stat")?;
         let fields = stat.rsplit(')').next().unwrap_or_default();
+        // The first field after the name is the third of the file. User time and system time are
+        // the fields 14 and 15.
         let ticks: u64 = fields
             .split_ascii_whitespace()
             .skip(11)

@@ -60,7 +60,11 @@ impl SimulatedFleet {
         };
         let client = fleet.client(&fleet.addresses.node_status, "operator")?;
         wait_until("all nodes are healthy", async || {
-            fleet.all_healthy(&client).await.ok()?.then_some(())
+            fleet
+                .has_only_healthy_nodes(&client)
+                .await
+                .ok()?
+                .then_some(())
         })
         .await?;
         Ok(fleet)
@@ -84,7 +88,7 @@ impl SimulatedFleet {
         Ok(())
     }
 
-    async fn all_healthy(&self, client: &Client) -> anyhow::Result<bool> {
+    async fn has_only_healthy_nodes(&self, client: &Client) -> anyhow::Result<bool> {
         let (mut healthy, mut cursor) = (0, String::new());
         loop {
             let path = format!("/v1/nodes?limit={PAGE_SIZE}{cursor}");
@@ -145,9 +149,9 @@ fn start_agents(
     command.spawn().context("cannot start the agents")
 }
 
-/// Returns the times of the first order and of the last start, or `None` while fewer containers
-/// run.
-pub async fn start_times(
+/// Returns the time of the first order to start a container, and the time of the last start.
+/// Returns `None` while fewer than `containers` containers run.
+pub async fn read_order_and_start_times(
     manager: &Client,
     containers: u64,
 ) -> anyhow::Result<Option<(Timestamp, Timestamp)>> {
@@ -170,8 +174,9 @@ pub async fn start_times(
     Ok(first.zip(last).filter(|_| count >= containers))
 }
 
-/// Returns true if no container is ordered or alive. Ended containers stay for their final output.
-pub async fn is_empty(manager: &Client) -> anyhow::Result<bool> {
+/// Returns true if no container is ordered or alive. Ended containers do not count. They stay in
+/// the list because of their final output.
+pub async fn has_no_live_containers(manager: &Client) -> anyhow::Result<bool> {
     for state in ["ordered", "launching", "running", "stopping"] {
         let path = format!("/v1/containers?state={state}&limit=1");
         let list: ContainerList = manager.get(&path).await?;

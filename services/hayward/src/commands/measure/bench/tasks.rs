@@ -1,5 +1,5 @@
-//! Measures empty tasks on two slots, from submission to the last durable outcome. The baseline
-//! spawns the same program on two threads.
+//! Measures tasks that do nothing, from submission to the last durable outcome. Two processes of a
+//! job run them. The baseline spawns the same program on two threads.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use super::report::{Pair, Report};
 use super::to_f64;
 use crate::prepare;
 
+/// Number of processes, each of which runs one task at a time.
 const SLOTS: u64 = 2;
 
 pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> anyhow::Result<()> {

@@ -1,4 +1,6 @@
-//! Protocols A and B: packs pods with GPUs onto nodes.
+//! Protocols A and B pack pods with GPUs onto nodes. Protocol A (inflation) adds pods until they
+//! ask for 130 % of the GPUs. Protocol B (defragmentation) moves few pods, so that the GPUs of
+//! large nodes become free.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +57,8 @@ pub struct Defragmentation {
     pub folder: PathBuf,
 }
 
-/// Loads the nodes, and the pods of one list. The list is a name or a file.
+/// Loads the nodes of the recorded trace `openb`, and the pods of one list. `list` is a name or a
+/// file.
 fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
     let folder = folder.join("openb");
     let folder_name = || folder.display().to_string();
@@ -94,18 +97,19 @@ fn percent(millionths: u64) -> f64 {
     millionths as f64 / 10_000.0
 }
 
-/// Refuses a name that selects no policy, because an empty table would hide a typing error.
-fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<()> {
+/// Refuses an unknown name, because an empty table would hide a typing error.
+fn check_names(names: &[String], known: &[&str], noun: &str) -> anyhow::Result<()> {
     let unknown = names.iter().find(|name| !known.contains(&name.as_str()));
     unknown.map_or(Ok(()), |name| {
         bail!(
-            "there is no {what} {name:?}; there are {}",
+            "there is no {noun} {name:?}; there are {}",
             known.join(", ")
         )
     })
 }
 
-/// Returns the best published figures for this row.
+/// Returns the percent of allocated GPUs for this row: the published figure, and the figure of
+/// another implementation that is written down in this repository.
 fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
     published::inflation(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }
@@ -206,6 +210,16 @@ fn two_decimals(figure: f64) -> Cell {
     format!("{figure:.2}").into()
 }
 
+/// Result of one seed with one budget of moves.
+struct DefragmentationRow {
+    seed: u64,
+    /// Maximum part of the pods that may be moved.
+    budget_percent: u64,
+    result: Defragmented,
+    /// Number of large nodes emptied, as written down for this seed and budget.
+    recorded_gain: u64,
+}
+
 pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
     let (sites, pods) = load(&defragmentation.folder, "default")?;
     let demand = Demand::from_pods(&pods);
@@ -221,24 +235,30 @@ pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> an
             seed,
         );
         let remaining_pods = thin_out(&mut full_sites, placed, seed);
-        for (budget, won) in DEFRAGMENTED {
+        for (budget, gains) in DEFRAGMENTED {
             let result = defragment(&mut full_sites.clone(), &mut remaining_pods.clone(), budget);
             let seed_index = usize::try_from(seed - FIRST_SEED)?;
-            rows.push((seed, budget, result, won[seed_index]));
+            rows.push(DefragmentationRow {
+                seed,
+                budget_percent: budget,
+                result,
+                recorded_gain: gains[seed_index],
+            });
         }
     }
     if out.json {
-        let rows = rows.iter().map(|(seed, budget, result, won)| {
+        let rows = rows.iter().map(|row| {
+            let result = &row.result;
             json!({
-                "seed": seed,
-                "budget_percent": budget,
+                "seed": row.seed,
+                "budget_percent": row.budget_percent,
                 "survivors": result.survivors,
                 "free_gpu_percent": percent(result.free),
                 "large_nodes": result.large,
                 "whole_before": result.whole_before,
                 "whole_after": result.whole_after,
                 "won": result.whole_after - result.whole_before,
-                "won_written_down": won,
+                "won_written_down": row.recorded_gain,
                 "pods_moved": result.moved,
             })
         });
@@ -247,7 +267,7 @@ pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> an
     print(&defragmentation_table(&rows, out))
 }
 
-fn defragmentation_table(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
+fn defragmentation_table(rows: &[DefragmentationRow], out: Output) -> String {
     let header = [
         "seed",
         "budget",
@@ -261,17 +281,18 @@ fn defragmentation_table(rows: &[(u64, u64, Defragmented, u64)], out: Output) ->
         "moved",
     ];
     let mut table = Table::new(header).align_right(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    for (seed, budget, result, won) in rows {
+    for row in rows {
+        let result = &row.result;
         table.push_row([
-            seed.into(),
-            format!("{budget} %").into(),
+            row.seed.into(),
+            format!("{} %", row.budget_percent).into(),
             result.survivors.into(),
             two_decimals(percent(result.free)),
             result.large.into(),
             result.whole_before.into(),
             result.whole_after.into(),
             format!("+{}", result.whole_after - result.whole_before).into(),
-            format!("+{won}").into(),
+            format!("+{}", row.recorded_gain).into(),
             result.moved.into(),
         ]);
     }

@@ -1,4 +1,5 @@
-//! A policy argument: the name of a reference policy, or a document for the real planner.
+//! A policy argument: the name of a yardstick, or a policy document for the planner of real fleets.
+//! A yardstick is a reference scheduler for comparison, for example `easy`.
 
 use std::path::PathBuf;
 use std::{convert::Infallible, fmt, str::FromStr};
@@ -14,21 +15,21 @@ use crate::commands::operate::policy::document::read_policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyArg {
-    Named(Yardstick),
+    Yardstick(Yardstick),
     Document(PathBuf),
 }
 
 impl FromStr for PolicyArg {
     type Err = Infallible;
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Yardstick::named(text).map_or_else(|| Self::Document(text.into()), Self::Named))
+        Ok(Yardstick::named(text).map_or_else(|| Self::Document(text.into()), Self::Yardstick))
     }
 }
 
 impl fmt::Display for PolicyArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Named(yardstick) => yardstick.fmt(f),
+            Self::Yardstick(yardstick) => yardstick.fmt(f),
             Self::Document(file) => file.display().fmt(f),
         }
     }
@@ -37,7 +38,7 @@ impl fmt::Display for PolicyArg {
 impl PolicyArg {
     pub fn case<'a>(&self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
         match self {
-            Self::Named(yardstick) => yardstick.case(workload, nodes),
+            Self::Yardstick(yardstick) => yardstick.case(workload, nodes),
             Self::Document(_) => Case::malleable(workload, nodes),
         }
     }
@@ -50,10 +51,10 @@ impl PolicyArg {
         progress: Progress,
     ) -> anyhow::Result<Results> {
         match self {
-            Self::Named(yardstick) if queue.is_some() => {
+            Self::Yardstick(yardstick) if queue.is_some() => {
                 bail!("{yardstick} has no queues: leave out --queue, or name a policy document")
             }
-            Self::Named(yardstick) => Ok(yardstick.simulate(case, progress)?),
+            Self::Yardstick(yardstick) => Ok(yardstick.simulate(case, progress)?),
             Self::Document(file) => {
                 let file_name = || file.display().to_string();
                 let (policy, _) = read_policy(file)?;
@@ -84,9 +85,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_name_is_a_reference_policy_and_any_other_is_a_file() {
+    fn a_known_name_is_a_yardstick_and_any_other_is_a_file() {
         let Ok(named) = "easy".parse::<PolicyArg>();
-        assert!(matches!(named, PolicyArg::Named(_)), "{named:?}");
+        assert!(matches!(named, PolicyArg::Yardstick(_)), "{named:?}");
         assert_eq!(named.to_string(), "easy");
         let Ok(file) = "policies/easy".parse::<PolicyArg>();
         assert_eq!(file, PolicyArg::Document("policies/easy".into()));

@@ -1,4 +1,5 @@
-//! The reference protocols: A (inflation), B (defragmentation), C (batch).
+//! `hayward simulate protocol`: runs a reference protocol and prints our figures next to the
+//! published ones. The protocols are A (inflation), B (defragmentation) and C (batch).
 
 use std::path::{Path, PathBuf};
 
@@ -45,15 +46,15 @@ pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
     }
 }
 
-/// A published row and our result for it. The real planner has the row of the model that it
-/// follows.
+/// A published row and our result for it. For the planner of real fleets, the row is that of the
+/// fluid model that the planner follows.
 struct BatchRow {
     policy: String,
     row: Row,
     summary: Summary,
 }
 
-/// Refuses a name that selects no policy, because an empty table would hide a typing error.
+/// Refuses an unknown name, because an empty table would hide a typing error.
 fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
     for name in &batch.policy {
         if Yardstick::named(name).is_none() {
@@ -109,14 +110,14 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
     print(&render_table(&results, out))
 }
 
-/// Returns the policies to run for a published row. The real planner is next to the fluid model,
-/// because it follows the idea of that model.
+/// Returns the policies to run for a published row. The row of the fluid model also selects the
+/// planner of real fleets, because that planner follows the model.
 fn selected_policies(row: &Row, names: &[String]) -> Vec<PolicyArg> {
     let model = Yardstick::named(row.policy);
     let candidates = model.into_iter().chain(model.and_then(Yardstick::planned));
     candidates
         .filter(|it| names.is_empty() || names.contains(&it.to_string()))
-        .map(PolicyArg::Named)
+        .map(PolicyArg::Yardstick)
         .collect()
 }
 

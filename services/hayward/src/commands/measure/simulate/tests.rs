@@ -1,10 +1,13 @@
+//! Tests `hayward simulate` on a small trace: 40 jobs of four users on two nodes with four CPUs
+//! each.
+
 use std::fmt::Write as _;
 
 use super::*;
 use crate::output::fault;
 
-/// Writes a trace of 40 jobs of four users, with nodes.
-fn fixture() -> tempfile::TempDir {
+/// Writes the trace and its nodes into a temporary folder.
+fn write_trace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut jobs = String::from(
         "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,gpu_count,\
@@ -40,7 +43,7 @@ fn trace(folder: &Path, policy: &str) -> Trace {
 
 #[test]
 fn every_policy_runs_and_equal_inputs_give_equal_files() {
-    let folder = fixture();
+    let folder = write_trace();
     let file = folder.path().join("policy.yaml");
     let policy = hayward_rm_scheduler_api::policy::Policy::default();
     std::fs::write(&file, serde_json::to_string(&policy).unwrap()).unwrap();
@@ -83,7 +86,8 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
     }
 }
 
-/// Returns a trace whose jobs are divided among two queues. A third queue has no jobs.
+/// Adds queues to the trace. The first job requests the closed queue and the second none. All other
+/// jobs alternate between the queues `odd` and `even`.
 fn trace_with_queues(folder: &Path) -> Trace {
     let file = folder.join("queues.json");
     let queue = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
@@ -109,7 +113,7 @@ fn trace_with_queues(folder: &Path) -> Trace {
 
 #[test]
 fn a_policy_with_queues_shows_the_use_of_each_queue() {
-    let folder = fixture();
+    let folder = write_trace();
     let mut trace = trace_with_queues(folder.path());
     trace.queue = Some("root.even".to_owned());
     let files = ["out.csv", "plots/queues.svg", "plots/shares.svg"];
@@ -155,7 +159,7 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
 
 #[test]
 fn a_queue_flag_requires_a_policy_with_queues() {
-    let folder = fixture();
+    let folder = write_trace();
     let mut trace = trace(folder.path(), "easy");
     trace.queue = Some("root.a".to_owned());
     let fault = simulate(Output::new(true), &trace).unwrap_err().to_string();
@@ -164,7 +168,7 @@ fn a_queue_flag_requires_a_policy_with_queues() {
 
 #[test]
 fn a_broken_line_is_an_error_or_is_counted() {
-    let folder = fixture();
+    let folder = write_trace();
     let file = folder.path().join("jobs.csv");
     let text = std::fs::read_to_string(&file).unwrap() + "x,u,c,1,2,3,four,1,1,0,0,,,0,0,\n";
     std::fs::write(&file, text).unwrap();
@@ -193,7 +197,7 @@ fn the_header_of_an_swf_trace_gives_the_nodes() {
 
 #[test]
 fn an_invalid_policy_is_refused() {
-    let folder = fixture();
+    let folder = write_trace();
     let file = folder.path().join("policy.json");
     let trace = trace(folder.path(), file.to_str().unwrap());
     let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\

@@ -1,4 +1,5 @@
-//! Abusive clients: slow, idle or greedy ones. (F39)
+//! Abusive clients of a service. Idle clients open connections and send nothing. Slow clients send
+//! byte by byte or never read. Greedy clients send as many requests as possible. (F39)
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl AbuseRun {
 pub enum AbusiveClients {
     /// Number of connections without a request.
     Idle(usize),
-    /// Token for the requests that need one.
+    /// Token for the slow requests.
     Slow(String),
     /// Name, request and number of connections.
     Flood(&'static str, String, usize),
@@ -207,6 +208,8 @@ async fn send_slowly(address: SocketAddr, token: String, run: AbuseRun) -> anyho
     Ok(())
 }
 
+/// Sends the prefix of this kind of client, then one byte after the other. Clients of the last kind
+/// send no further bytes, and never read.
 async fn send_slowly_once(
     address: SocketAddr,
     prefixes: &[String; 3],

@@ -11,26 +11,26 @@ use hayward_service::{Scope, SystemClock};
 use hayward_vocabulary::NodeName;
 use tokio::sync::Mutex;
 
-use super::super::agents::heartbeat;
+use super::super::agents::heartbeat_of;
 use super::super::environment::Environment;
 use super::super::http_client::{BlockingConnection, build_request};
 
-/// Number of nodes. They are an eighth of the reference load, like the rate of writes: the
-/// reference load has 500 writes a second.
+/// Number of nodes: an eighth of the 1,000 nodes of the reference load.
 const NODES: usize = 125;
+/// Interval between writes. It gives an eighth of the 500 writes per second of the reference load.
 const WRITE_INTERVAL: Duration = Duration::from_millis(16);
 const READERS: usize = 5;
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 const PAGE_INTERVAL: Duration = Duration::from_millis(20);
 const TOKEN_MS: u64 = 3_600_000;
 
-/// A request that clients repeat in turn, at a constant rate.
+/// Requests that clients send in turn, at a constant rate.
 #[derive(Clone)]
 pub struct Workload {
     pub name: &'static str,
     interval: Duration,
     /// Requests of each client, in the order in which it sends them.
-    clients: Arc<Vec<Vec<Vec<u8>>>>,
+    requests_by_client: Arc<Vec<Vec<Vec<u8>>>>,
     /// A lasting connection for each client, because a client with a valid token is exempt from the
     /// limits for unknown addresses. (S27)
     connections: Arc<Mutex<Vec<BlockingConnection>>>,
@@ -76,34 +76,34 @@ pub fn eighth_of_reference_load(environment: &Environment) -> anyhow::Result<Vec
     ])
 }
 
-/// Returns reports of the agent of a node, each with a change.
+/// Returns two heartbeats of a node with different labels. Sent in turn, each of them is a change.
 fn heartbeat_requests(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
     let scope = Scope::Agent(node.clone());
     let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
     let path = format!("/v1/nodes/{node}/heartbeat");
-    let report = |zone: &str| {
-        let mut body = heartbeat(node);
+    let heartbeat_request = |zone: &str| {
+        let mut body = heartbeat_of(node);
         let labels = &mut body.inventory.labels;
         labels.insert("zone".to_owned(), zone.to_owned());
         let body = serde_json::to_string(&body)?;
         anyhow::Ok(build_request("PUT", &path, &token, &body))
     };
-    ["a", "b"].into_iter().map(report).collect()
+    ["a", "b"].into_iter().map(heartbeat_request).collect()
 }
 
 impl Workload {
-    fn new(name: &'static str, interval: Duration, clients: Vec<Vec<Vec<u8>>>) -> Self {
+    fn new(name: &'static str, interval: Duration, requests_by_client: Vec<Vec<Vec<u8>>>) -> Self {
         Self {
             name,
             interval,
-            clients: Arc::new(clients),
+            requests_by_client: Arc::new(requests_by_client),
             connections: Arc::default(),
         }
     }
 
     /// Sends every request once, so that data exists before the measurement.
     pub fn warm_up(&self, address: SocketAddr) -> anyhow::Result<()> {
-        for requests in self.clients.iter() {
+        for requests in self.requests_by_client.iter() {
             let mut connection = BlockingConnection::open(address)?;
             for request in requests {
                 connection.send(request)?;
@@ -113,8 +113,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Measures latencies for this time. A latency counts from the due time, because a late
-    /// response delays the next request.
+    /// Measures latencies for this time. A latency counts from the time at which its request was
+    /// due, because a late response delays the next request.
     pub fn run(&self, duration: Duration) -> anyhow::Result<Latencies> {
         let mut connections = self.connections.blocking_lock();
         let mut latencies = Vec::new();
@@ -123,7 +123,7 @@ impl Workload {
         while due < end {
             let number = latencies.len();
             let client = number % connections.len();
-            let requests = &self.clients[client];
+            let requests = &self.requests_by_client[client];
             let request = &requests[number / connections.len() % requests.len()];
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             connections[client].send(request)?;
