@@ -1,7 +1,7 @@
 //! `hayward doctor`: checks the health of the fleet and names remedies.
 //!
-//! It calls all services in parallel. A missing response is a finding and delays no other check.
-//! Pure code evaluates the responses.
+//! The command calls all services in parallel. A missing response is a finding and delays no other
+//! check. The evaluation of the responses does no I/O.
 
 mod advice;
 mod collect;
@@ -18,7 +18,7 @@ use crate::output::print;
 
 pub use collect::disk_space;
 use evaluate::Finding;
-pub use evaluate::{CLOCK_MS, is_low};
+pub use evaluate::{MAX_CLOCK_DIFFERENCE_MS, is_low};
 use facts::Facts;
 
 /// Exit code when no service answered.
@@ -40,7 +40,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO_SERVICE));
     }
     let facts = Box::pin(collect::collect_facts(&session)).await;
-    let findings = evaluate::findings(&facts);
+    let findings = evaluate::evaluate_facts(&facts);
     if session.out.json {
         let report = Report {
             well: findings.is_empty(),

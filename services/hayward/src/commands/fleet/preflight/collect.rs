@@ -1,5 +1,5 @@
-//! Reads facts from the database, the services and the disk. A source that fails does not stop the
-//! others.
+//! Reads the facts of `hayward preflight` from the database, the services and the disk. A source
+//! that fails does not stop the other sources.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Arguments;
-use super::facts::{Database, Fact, Facts, Pending, Schema};
+use super::facts::{Database, Fact, Facts, PendingMigration, Schema};
 use crate::backup::database::{Admin, server_version};
 use crate::backup::history::read_histories;
 use crate::backup::manifest::find_newest;
@@ -27,9 +27,22 @@ pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
     let state = session.state();
     let backups = arguments.backups.clone();
     let backups = backups.unwrap_or_else(|| state.join("backups"));
-    let [jobs, rounds, containers, nodes, blocks] =
-        Service::ALL.map(|service| read_status(session, service));
-    let services = async { tokio::join!(jobs, rounds, containers, nodes, blocks) };
+    let [
+        job_converter,
+        rm_scheduler,
+        container_manager,
+        node_status,
+        blocklist,
+    ] = Service::ALL.map(|service| read_status(session, service));
+    let services = async {
+        tokio::join!(
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist
+        )
+    };
     let (database, services) = tokio::join!(read_database(session, arguments), services);
     Facts {
         now,
@@ -178,7 +191,7 @@ async fn compare_migrations(
     for migration in migrator.iter() {
         let version = migration.version;
         match applied.iter().find(|(applied, ..)| *applied == version) {
-            None => schema.pending.push(Pending {
+            None => schema.pending.push(PendingMigration {
                 version,
                 description: migration.description.to_string(),
                 contractions: contractions(migration.sql.as_str()),

@@ -1,9 +1,10 @@
-//! Decides from facts, without I/O: equal facts give the same answer.
+//! Decides from the collected facts whether the upgrade may start. There is no I/O, so equal facts
+//! give the same decision.
 
 use serde::Serialize;
 
 use super::facts::{Database, Facts, Schema};
-use crate::commands::operate::doctor::{CLOCK_MS, is_low};
+use crate::commands::operate::doctor::{MAX_CLOCK_DIFFERENCE_MS, is_low};
 use crate::output::format::{format_bytes, format_count, format_duration};
 
 /// Major version of the oldest supported Postgres server.
@@ -127,23 +128,23 @@ fn check_history(database: &Database) -> Check {
 }
 
 fn check_migrations(schemas: &[Schema]) -> Check {
-    let named = |it: &Schema, numbers: &[i64]| -> Option<String> {
+    let schema_with_numbers = |it: &Schema, numbers: &[i64]| -> Option<String> {
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         (!numbers.is_empty()).then(|| format!("{} {}", it.name, numbers.join(", ")))
     };
-    let all = |field: fn(&Schema) -> &[i64]| -> Vec<String> {
+    let affected = |field: fn(&Schema) -> &[i64]| -> Vec<String> {
         schemas
             .iter()
-            .filter_map(|it| named(it, field(it)))
+            .filter_map(|it| schema_with_numbers(it, field(it)))
             .collect()
     };
-    let broken = all(|it| &it.broken);
+    let broken = affected(|it| &it.broken);
     if !broken.is_empty() {
         let found = format!("begun and not ended: {}", broken.join("; "));
         let action = "finish it by hand as the owner of the schema, or restore a backup";
         return failed_check("tables", found, action);
     }
-    let changed = all(|it| &it.changed);
+    let changed = affected(|it| &it.changed);
     if !changed.is_empty() {
         let found = format!("other than those of this version: {}", changed.join("; "));
         let action = "this database is of another line of versions: use the program it belongs to";
@@ -197,10 +198,10 @@ fn count_text(number: usize, noun: &str) -> String {
     format_count(u64::try_from(number).unwrap_or(u64::MAX), noun)
 }
 
-/// Checks the age of the newest backup, because a change of tables needs a recent one.
+/// Checks the age of the newest backup, because a change of the tables needs a recent backup.
 fn check_backup(database: &Database, facts: &Facts) -> Check {
-    let rows = database.schemas.iter().filter(|it| it.is_there);
-    let changes = rows.clone().any(|it| !it.pending.is_empty());
+    let existing = database.schemas.iter().filter(|it| it.is_there);
+    let has_changes = existing.clone().any(|it| !it.pending.is_empty());
     let hours = u64::from(facts.backup_hours);
     let age = facts.backup.map(|made| facts.now.ms_since(made));
     let found = match age {
@@ -210,10 +211,10 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
     let is_recent = age.is_some_and(|age| age <= hours * 3_600_000);
     let action = "`hayward backup`; where backups are kept elsewhere, name the folder with \
                   --backups";
-    match (is_recent, changes) {
+    match (is_recent, has_changes) {
         (true, _) => passed_check("backup", found),
         (false, true) => failed_check("backup", found, action),
-        (false, false) if rows.count() == 0 => {
+        (false, false) if existing.count() == 0 => {
             passed_check("backup", "there is nothing to save yet")
         }
         (false, false) => warning_check("backup", found, action),
@@ -222,7 +223,7 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
 
 fn check_clock(ahead_ms: i64) -> Check {
     let offset = format_duration(ahead_ms.unsigned_abs());
-    if ahead_ms.abs() <= CLOCK_MS {
+    if ahead_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS {
         return passed_check(
             "clock",
             format!("that of the database is within {offset} of this one"),

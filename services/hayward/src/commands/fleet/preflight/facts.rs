@@ -1,4 +1,5 @@
-//! Facts before an upgrade. A fact that could not be read is stored as the reason why.
+//! Facts that `hayward preflight` checks before an upgrade. A fact that could not be read is stored
+//! as the reason why.
 
 use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
@@ -10,11 +11,13 @@ pub type Fact<T> = Result<T, String>;
 pub struct Facts {
     pub now: Timestamp,
     pub database: Fact<Database>,
+    /// Status of each service, by its name.
     pub services: Vec<(&'static str, Fact<Status>)>,
     /// Free and total bytes of the disk of the state directory. `None` if unknown.
     pub disk: Option<(u64, u64)>,
     /// Time of the newest backup. `None` if there is no backup.
     pub backup: Option<Timestamp>,
+    /// Hours after which a backup is too old for a change of the tables.
     pub backup_hours: u32,
 }
 
@@ -35,11 +38,11 @@ pub struct Database {
 pub struct Schema {
     pub name: &'static str,
     pub is_there: bool,
-    /// Reason why the service writes nothing: the database went back in time. `None` if it may
-    /// write. (R9)
+    /// Reason why the service writes nothing: the database went back in time. `None` if the service
+    /// may write. (R9)
     pub went_back: Option<String>,
     /// Migrations that this version will apply.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingMigration>,
     /// Number of migrations that a newer version applied.
     pub unknown: usize,
     /// Numbers of applied migrations whose content differs from this version.
@@ -49,7 +52,7 @@ pub struct Schema {
 }
 
 #[derive(Debug, Clone)]
-pub struct Pending {
+pub struct PendingMigration {
     pub version: i64,
     pub description: String,
     /// Statements of the migration that may break the previous version.

@@ -1,4 +1,5 @@
-//! The remedy for each broken rule. The operations manual has the same list.
+//! Remedies for broken rules and for services that do not answer. The rules are the invariants that
+//! services check. `docs/operations.md` describes each rule, with the same remedies.
 
 pub fn for_rule(rule: &str) -> &'static str {
     match rule {

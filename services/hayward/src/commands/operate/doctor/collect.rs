@@ -1,4 +1,4 @@
-//! Calls all services in parallel, with short timeouts.
+//! Collects the facts of `hayward doctor`. It calls all services in parallel, with short timeouts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,9 +40,20 @@ const NODE_PAGES: PageFields = PageFields {
 pub async fn collect_facts(session: &Session) -> Facts {
     let at = SystemClock.now();
     let services = async {
-        let [jobs, rounds, containers, nodes, blocks] =
-            Service::ALL.map(|service| collect_service(session, service));
-        let facts = tokio::join!(jobs, rounds, containers, nodes, blocks);
+        let [
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist,
+        ] = Service::ALL.map(|service| collect_service(session, service));
+        let facts = tokio::join!(
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist
+        );
         Vec::from(<[ServiceFacts; 5]>::from(facts))
     };
     let lists = async {
@@ -63,7 +74,7 @@ pub async fn collect_facts(session: &Session) -> Facts {
     }
 }
 
-/// Address of a replica, and the status that it reports.
+/// Address of a replica, its status, and the milliseconds that its clock is ahead of this machine.
 type ReplicaStatus = (String, Fact<(Status, Option<i64>)>);
 
 /// Reads the status of each address, and the other facts from the leader.
@@ -114,7 +125,7 @@ fn addresses(list: &str) -> Vec<String> {
 }
 
 /// Chooses the leader, otherwise a ready replica, otherwise one that answers, otherwise the first.
-/// Returns it and the other replicas.
+/// Returns the chosen replica and the others.
 fn choose_replica(mut all: Vec<ReplicaStatus>) -> Option<(ReplicaStatus, Vec<ReplicaStatus>)> {
     let rank = |(_, response): &ReplicaStatus| match response {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
@@ -386,7 +397,7 @@ mod tests {
         assert_eq!(
             named.collect::<Vec<_>>(),
             expected,
-            "n3 is off, and that is known"
+            "an operator has varied n3 off, so its loss is expected"
         );
     }
 
@@ -425,17 +436,20 @@ mod tests {
     #[test]
     fn work_younger_than_all_waits_is_not_examined() {
         let at = |ms| Timestamp::from_unix_ms(ms);
-        let waits = |ms| Waiting {
+        let waiting_since = |ms| Waiting {
             work: "job_1".to_owned(),
             user: "ann".to_owned(),
             since: at(ms),
             waits_ms: 0,
             reason: None,
         };
-        let five: Vec<Waiting> = [1, 2, 3, 4, 50].map(waits).into();
-        assert!(!is_complete(&five, at(49)), "it may have waited for longer");
+        let five: Vec<Waiting> = [1, 2, 3, 4, 50].map(waiting_since).into();
+        assert!(
+            !is_complete(&five, at(49)),
+            "older work may have waited longer"
+        );
         assert!(is_complete(&five, at(50)));
-        assert!(!is_complete(&five[..4], at(99)), "there is room for it");
+        assert!(!is_complete(&five[..4], at(99)), "the list is not full");
     }
 
     #[test]

@@ -14,19 +14,19 @@ use super::advice;
 use super::facts::{Ailment, Fact, Facts, ServiceFacts, Unwell};
 use crate::output::format::{format_bytes, format_count, format_duration};
 
-/// Milliseconds of clock difference that become a finding, because larger differences confuse
-/// readers of times.
-pub const CLOCK_MS: i64 = 5_000;
-/// Milliseconds of silence of a publisher that become a finding. They exceed two long polls.
-const SILENT_MS: u64 = 25_000;
-/// Part of a disk, as a divisor. A disk is low if less than this part of it and less than
-/// `DISK_BYTES` are free.
-const DISK_DIVISOR: u64 = 20;
-const DISK_BYTES: u64 = 10 << 30;
-/// Number of nodes with the same ailment that have one finding each. A larger number becomes one
+/// Maximum clock difference in milliseconds. A larger difference is a finding, because it confuses
+/// people who compare times.
+pub const MAX_CLOCK_DIFFERENCE_MS: i64 = 5_000;
+/// Maximum silence of a publisher in milliseconds. A longer silence is a finding. The value exceeds
+/// the duration of two long polls.
+const MAX_SILENCE_MS: u64 = 25_000;
+/// A disk is low if less than one twentieth of it is free, and less than [`LOW_DISK_BYTES`].
+const LOW_DISK_DIVISOR: u64 = 20;
+const LOW_DISK_BYTES: u64 = 10 << 30;
+/// Maximum number of nodes with the same ailment that get separate findings. More nodes share one
 /// finding.
 const MAX_SEPARATE_FINDINGS: usize = 5;
-/// Milliseconds of waiting that become a finding, whatever the reason.
+/// Milliseconds after which a wait is a finding, whatever its reason.
 const LONG_WAIT_MS: u64 = 24 * 3_600_000;
 
 /// Milliseconds after its start until a service has read all neighbours and checked its rules.
@@ -68,7 +68,7 @@ pub enum Kind {
     Insecure,
 }
 
-fn finding(
+fn new_finding(
     kind: Kind,
     subject: &str,
     description: impl Into<String>,
@@ -83,13 +83,13 @@ fn finding(
 }
 
 /// Returns all findings, the most severe first.
-pub fn findings(facts: &Facts) -> Vec<Finding> {
+pub fn evaluate_facts(facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = facts.services.iter().flat_map(service_findings).collect();
     findings.extend(history_finding(&facts.services));
     findings.extend(version_finding(&facts.services));
     findings.extend(insecure_mode_finding(&facts.services));
     findings.extend(node_findings(facts));
-    findings.extend(unread_lists(facts));
+    findings.extend(unread_list_findings(facts));
     findings.extend(waiting_finding(facts));
     findings.extend(disk_finding(facts));
     findings.sort_by_key(|finding| finding.kind);
@@ -102,7 +102,7 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
         Ok(status) => status,
         Err(error) => {
             let description = format!("{name} does not answer at {}: {error}", service.url);
-            return vec![finding(
+            return vec![new_finding(
                 Kind::Unreachable,
                 name,
                 description,
@@ -110,13 +110,13 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
             )];
         }
     };
-    let mut findings = silent_replicas(service);
+    let mut findings = silent_replica_findings(service);
     let waits_for_operator = went_back(status).is_some();
     if !status.ready && !waits_for_operator {
         let description = format!("{name} is not ready: {}", status.not_ready.join("; "));
         let action = "if a replica that is not in the list of addresses leads, add it; else look \
                       at its log and at Postgres";
-        findings.push(finding(Kind::NotReady, name, description, action));
+        findings.push(new_finding(Kind::NotReady, name, description, action));
     }
     findings.extend(invariant_findings(service, status.ready));
     // A service that writes nothing follows no neighbour until the operator has decided.
@@ -124,14 +124,14 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
         findings.extend(follower_findings(service));
     }
     let ahead = service.clock_ahead_ms.unwrap_or(0);
-    if ahead.abs() > CLOCK_MS {
+    if ahead.abs() > MAX_CLOCK_DIFFERENCE_MS {
         let difference = format_duration(ahead.unsigned_abs());
         let direction = if ahead > 0 { "ahead of" } else { "behind" };
         let description =
             format!("the clock of {name} is {difference} {direction} that of this machine");
         let action = "let both machines keep time (chrony, systemd-timesyncd); until then times \
                       that people set and see are off, and nothing else";
-        findings.push(finding(Kind::Clock, name, description, action));
+        findings.push(new_finding(Kind::Clock, name, description, action));
     }
     findings
 }
@@ -143,8 +143,8 @@ fn went_back(status: &Status) -> Option<&str> {
     reasons.find(|reason| reason.starts_with(WENT_BACK))
 }
 
-/// Returns one finding for the whole fleet, regardless of how many services wait for the decision.
-/// (R9)
+/// Returns one finding for the whole fleet, regardless of how many services wait for the decision
+/// of the operator. (R9)
 fn history_finding(services: &[ServiceFacts]) -> Option<Finding> {
     let statuses = services.iter();
     let statuses = statuses.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
@@ -155,11 +155,11 @@ fn history_finding(services: &[ServiceFacts]) -> Option<Finding> {
     let action = "find out what became of the newer rows; if there is a newer backup or another \
                   replica of the database, stop the fleet and use that (`hayward restore BACKUP`); \
                   else go on with what is left: `hayward restore --accept-loss`";
-    Some(finding(Kind::WentBack, "database", description, action))
+    Some(new_finding(Kind::WentBack, "database", description, action))
 }
 
 /// Reports each replica that is down. The service continues, but with less redundancy.
-fn silent_replicas(service: &ServiceFacts) -> Vec<Finding> {
+fn silent_replica_findings(service: &ServiceFacts) -> Vec<Finding> {
     let name = service.name;
     let replicas = service.replicas.iter();
     let replicas = replicas.filter_map(|it| Some((&it.url, it.status.as_ref().err()?)));
@@ -168,7 +168,7 @@ fn silent_replicas(service: &ServiceFacts) -> Vec<Finding> {
             let description = format!("a replica of {name} does not answer at {url}: {error}");
             let action = "start it again, or take its address off the list; until then nobody \
                           may take over when another dies";
-            finding(Kind::Unreachable, name, description, action)
+            new_finding(Kind::Unreachable, name, description, action)
         })
         .collect()
 }
@@ -185,12 +185,12 @@ fn is_unchecked(rule: &RuleStatus, uptime_ms: u64) -> bool {
     }
 }
 
-fn unchecked_rule(service: &str, rule: &RuleStatus) -> Finding {
+fn unchecked_rule_finding(service: &str, rule: &RuleStatus) -> Finding {
     let reason = rule.why.as_deref().unwrap_or("this version does not know");
     let description = format!("{} is not looked at in {service}: {reason}", rule.id);
     let action = "see to what it says is missing; where another replica took over just now, ask \
                   again in two minutes; a newer service needs a newer `hayward`";
-    finding(Kind::Unchecked, &rule.id, description, action)
+    new_finding(Kind::Unchecked, &rule.id, description, action)
 }
 
 fn invariant_findings(service: &ServiceFacts, ready: bool) -> Vec<Finding> {
@@ -202,18 +202,18 @@ fn invariant_findings(service: &ServiceFacts, ready: bool) -> Vec<Finding> {
         Err(error) => {
             let description = format!("the invariants of {name} cannot be looked at: {error}");
             let action = "ask with the token of an operator or a viewer: --operator, --token-file";
-            return vec![finding(Kind::Unchecked, name, description, action)];
+            return vec![new_finding(Kind::Unchecked, name, description, action)];
         }
     };
     let uptime_ms = service.status.as_ref().map_or(0, |status| status.uptime_ms);
     let findings = all.rules.iter().filter_map(|rule| match rule.result {
-        RuleResult::Violated => Some(violated_rule(name, rule)),
-        _ => is_unchecked(rule, uptime_ms).then(|| unchecked_rule(name, rule)),
+        RuleResult::Violated => Some(violated_rule_finding(name, rule)),
+        _ => is_unchecked(rule, uptime_ms).then(|| unchecked_rule_finding(name, rule)),
     });
     findings.collect()
 }
 
-fn violated_rule(service: &str, rule: &RuleStatus) -> Finding {
+fn violated_rule_finding(service: &str, rule: &RuleStatus) -> Finding {
     let first = rule.evidence.first();
     let first = first.map(|it| format!("; first {}: {}", it.subject, it.detail));
     let description = format!(
@@ -223,7 +223,7 @@ fn violated_rule(service: &str, rule: &RuleStatus) -> Finding {
         format_count(rule.violations, "violation"),
         first.unwrap_or_default()
     );
-    finding(
+    new_finding(
         Kind::Invariant,
         &rule.id,
         description,
@@ -232,9 +232,9 @@ fn violated_rule(service: &str, rule: &RuleStatus) -> Finding {
 }
 
 fn follower_findings(service: &ServiceFacts) -> Vec<Finding> {
-    let is_silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > SILENT_MS);
-    let silent_lags = service.lags.iter();
-    let silent_lags = silent_lags.filter(|lag| lag.stale || is_silent(lag.silent_ms));
+    let is_silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > MAX_SILENCE_MS);
+    let lags = service.lags.iter();
+    let silent_lags = lags.filter(|lag| lag.stale || is_silent(lag.silent_ms));
     silent_lags
         .map(|lag| {
             let name = service.name;
@@ -253,7 +253,7 @@ fn follower_findings(service: &ServiceFacts) -> Vec<Finding> {
              nothing is taken back on old news",
                 publisher(publication).unwrap_or("its publisher")
             );
-            finding(Kind::Follower, name, description, action)
+            new_finding(Kind::Follower, name, description, action)
         })
         .collect()
 }
@@ -286,7 +286,7 @@ fn version_finding(services: &[ServiceFacts]) -> Option<Finding> {
             versions.join(", ")
         );
         let action = "finish the upgrade; two versions side by side are meant for its duration";
-        finding(Kind::Versions, "versions", description, action)
+        new_finding(Kind::Versions, "versions", description, action)
     })
 }
 
@@ -306,7 +306,7 @@ fn insecure_mode_finding(services: &[ServiceFacts]) -> Option<Finding> {
     (!mode_texts.is_empty()).then(|| {
         let description = format!("insecure modes are on: {}", mode_texts.join("; "));
         let action = "take the setting away, and use TLS wherever it is not loopback";
-        finding(Kind::Insecure, "insecure modes", description, action)
+        new_finding(Kind::Insecure, "insecure modes", description, action)
     })
 }
 
@@ -324,7 +324,7 @@ fn node_findings(facts: &Facts) -> Vec<Finding> {
     if nodes.total() == 0 {
         let description = "there are no nodes: nothing can run";
         let action = "let one in: `hayward enrol NODE`";
-        return vec![finding(Kind::Node, "nodes", description, action)];
+        return vec![new_finding(Kind::Node, "nodes", description, action)];
     }
     let mut by_ailment: BTreeMap<Ailment, Vec<&Unwell>> = BTreeMap::new();
     for unwell in &nodes.unwell {
@@ -338,7 +338,7 @@ fn node_findings(facts: &Facts) -> Vec<Finding> {
 
 /// Reports nodes with the same ailment. Many nodes share one finding, and few have one each.
 fn ailment_findings(ailment: Ailment, nodes: &[&Unwell]) -> Vec<Finding> {
-    let (state, action) = advice_for(ailment);
+    let (state, remedy) = state_and_remedy(ailment);
     if nodes.len() > MAX_SEPARATE_FINDINGS {
         let names: Vec<&str> = nodes
             .iter()
@@ -350,22 +350,22 @@ fn ailment_findings(ailment: Ailment, nodes: &[&Unwell]) -> Vec<Finding> {
             nodes.len(),
             names.join(", ")
         );
-        return vec![finding(
+        return vec![new_finding(
             Kind::Node,
             nodes[0].node.as_str(),
             description,
-            action,
+            remedy,
         )];
     }
     let node_finding = |it: &&Unwell| {
         let description = format!("node {} {state}: {}", it.node, it.detail);
-        finding(Kind::Node, &it.node, description, action)
+        new_finding(Kind::Node, &it.node, description, remedy)
     };
     nodes.iter().map(node_finding).collect()
 }
 
 /// Returns the description of an ailment, and its remedy.
-fn advice_for(ailment: Ailment) -> (&'static str, &'static str) {
+fn state_and_remedy(ailment: Ailment) -> (&'static str, &'static str) {
     match ailment {
         Ailment::Suspect => (
             "is suspect",
@@ -397,7 +397,7 @@ fn advice_for(ailment: Ailment) -> (&'static str, &'static str) {
 }
 
 /// Reports lists that could not be read although their service answers.
-fn unread_lists(facts: &Facts) -> Vec<Finding> {
+fn unread_list_findings(facts: &Facts) -> Vec<Finding> {
     let is_ready = |name: &str| {
         let mut services = facts.services.iter();
         services.any(|it| it.name == name && it.status.as_ref().is_ok_and(|it| it.ready))
@@ -406,7 +406,7 @@ fn unread_lists(facts: &Facts) -> Vec<Finding> {
         let error = error.filter(|_| is_ready(service))?;
         let text = format!("the {list_name} cannot be read: {error}");
         let action = "ask with another token: --operator, --token-file";
-        Some(finding(Kind::Unchecked, service, text, action))
+        Some(new_finding(Kind::Unchecked, service, text, action))
     };
     [
         unread("nodes", "node-status", error_of(&facts.nodes)),
@@ -433,13 +433,13 @@ fn waiting_finding(facts: &Facts) -> Option<Finding> {
             format_duration(longest.waits_ms)
         );
         let action = format!("ask what would help: `hayward explain {}`", longest.work);
-        finding(Kind::Waiting, &longest.work, description, action)
+        new_finding(Kind::Waiting, &longest.work, description, action)
     })
 }
 
 /// Returns true if a disk is nearly full. A disk of unknown size is not.
 pub fn is_low(free: u64, total: u64) -> bool {
-    total > 0 && free < total / DISK_DIVISOR && free < DISK_BYTES
+    total > 0 && free < total / LOW_DISK_DIVISOR && free < LOW_DISK_BYTES
 }
 
 fn disk_finding(facts: &Facts) -> Option<Finding> {
@@ -451,7 +451,7 @@ fn disk_finding(facts: &Facts) -> Option<Finding> {
             format_bytes(disk.total_bytes)
         );
         let action = "make room: a database without any stops the fleet";
-        finding(Kind::Disk, "state directory", description, action)
+        new_finding(Kind::Disk, "state directory", description, action)
     })
 }
 

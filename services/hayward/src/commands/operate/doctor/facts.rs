@@ -1,4 +1,5 @@
-//! The collected facts. A fact that could not be read is stored as the reason why.
+//! The facts that `hayward doctor` collects. A fact that could not be read is stored as the reason
+//! why.
 
 use hayward_service::health::Status;
 use hayward_service::invariants::Invariants;
@@ -10,6 +11,7 @@ pub type Fact<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
+    /// Time at which the collection began.
     pub at: Timestamp,
     /// Services in the order of their ports.
     pub services: Vec<ServiceFacts>,
@@ -59,11 +61,13 @@ pub struct Lag {
     /// Milliseconds since the last response of the publisher. `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
+    /// True when the follower treats its copy as outdated.
     pub stale: bool,
     /// Number of the publisher's revisions that the follower has not read yet. `None` if one of the
     /// two revisions is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
+    /// Last error of the follower. `None` without an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -125,6 +129,7 @@ pub struct Waiting {
     pub work: String,
     pub user: String,
     pub since: Timestamp,
+    /// Milliseconds from `since` to the collection.
     pub waits_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

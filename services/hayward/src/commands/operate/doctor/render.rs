@@ -1,4 +1,4 @@
-//! Renders the findings as a page for people.
+//! Renders the findings and facts of `hayward doctor` as a page for people.
 
 use std::fmt::Write as _;
 
@@ -152,18 +152,18 @@ fn lag_text(service: &ServiceFacts) -> String {
 }
 
 fn invariants_text(services: &[ServiceFacts]) -> String {
-    let answers = services.iter().filter_map(|it| it.invariants.as_ref().ok());
-    let rules: Vec<&RuleStatus> = answers.flat_map(|all| &all.rules).collect();
+    let invariants = services.iter().filter_map(|it| it.invariants.as_ref().ok());
+    let rules: Vec<&RuleStatus> = invariants.flat_map(|all| &all.rules).collect();
     let rules_with = |result: RuleResult| {
         let matching = rules.iter().filter(|rule| rule.result == result);
         matching.map(|rule| rule.id.as_str()).collect::<Vec<_>>()
     };
-    let (broken, unknown) = (
+    let (violated, unchecked) = (
         rules_with(RuleResult::Violated),
         rules_with(RuleResult::NotChecked),
     );
     let mut text = format!("{} hold", rules_with(RuleResult::Holds).len());
-    for (ids, state) in [(broken, "broken"), (unknown, "not checked")] {
+    for (ids, state) in [(violated, "broken"), (unchecked, "not checked")] {
         let mut names = ids.clone();
         names.dedup();
         names.sort_unstable();

@@ -1,15 +1,19 @@
+//! Tests the checks of `hayward preflight`. Each case changes one fact of a healthy fleet.
+
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::Timestamp;
 use serde_json::json;
 
-use super::super::facts::Pending;
+use super::super::facts::PendingMigration;
 use super::*;
 
 /// The name of the expected check, and a change of the facts.
 type Case = (&'static str, fn(&mut Facts));
 
-fn facts() -> Facts {
+/// Returns the facts of a healthy fleet: one service, one migrated schema, a backup of one hour ago
+/// and half a disk free.
+fn healthy_facts() -> Facts {
     let now = Timestamp::from_unix_ms(1_000_000_000);
     let status = json!({
         "name": "x", "version": env!("CARGO_PKG_VERSION"), "uptime_ms": 1, "ready": true,
@@ -51,8 +55,8 @@ fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
         .collect()
 }
 
-fn pending(contractions: &[&str]) -> Pending {
-    Pending {
+fn pending(contractions: &[&str]) -> PendingMigration {
+    PendingMigration {
         version: 7,
         description: "more".to_owned(),
         contractions: contractions.iter().map(|it| (*it).to_owned()).collect(),
@@ -62,7 +66,7 @@ fn pending(contractions: &[&str]) -> Pending {
 // All checks are yes. (W17)
 #[test]
 fn healthy_facts_allow_the_upgrade() {
-    assert_eq!(verdicts_by_check(&facts()), BTreeMap::new());
+    assert_eq!(verdicts_by_check(&healthy_facts()), BTreeMap::new());
 }
 
 // Each case has exactly one check with a no. (W17)
@@ -94,7 +98,7 @@ fn each_obstacle_refuses_the_upgrade() {
         ("disk", |it| it.disk = Some((1 << 20, 100 << 30))),
     ];
     for (name, change) in cases {
-        let mut facts = facts();
+        let mut facts = healthy_facts();
         change(&mut facts);
         assert_eq!(
             verdicts_by_check(&facts),
@@ -121,7 +125,7 @@ fn each_warning_is_reported_and_allows_the_upgrade() {
         }),
     ];
     for (name, change) in cases {
-        let mut facts = facts();
+        let mut facts = healthy_facts();
         change(&mut facts);
         assert_eq!(
             verdicts_by_check(&facts),
@@ -133,7 +137,7 @@ fn each_warning_is_reported_and_allows_the_upgrade() {
 
 #[test]
 fn an_empty_database_allows_the_upgrade() {
-    let mut facts = facts();
+    let mut facts = healthy_facts();
     facts.backup = None;
     facts.services[0].1 = Err("away".to_owned());
     let schema = &mut database(&mut facts).schemas[0];

@@ -1,3 +1,6 @@
+//! Tests the findings of `hayward doctor`. Each case changes one fact of a healthy fleet of five
+//! services and four nodes.
+
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleStatus};
 use hayward_vocabulary::Timestamp;
@@ -126,7 +129,8 @@ fn add_replica(facts: &mut Facts, status: Result<Status, String>) {
     first_service(facts).replicas.push(Replica { url, status });
 }
 
-/// Returns a fleet with an unchecked rule. The service with that rule has this uptime. (I2)
+/// Returns a fleet in which rule I2 of the first service is not checked. The service has this
+/// uptime, and tried to check the rule at 500,000 ms. `change` changes the status of the rule.
 fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     facts_with(|it| {
         first_service(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
@@ -147,7 +151,7 @@ fn connection_refused() -> String {
 
 /// Compares kind and subject of each finding, and checks that it has a text and a remedy.
 fn assert_findings(case: &str, facts: &Facts, expected: &[(Kind, &str)]) {
-    let found = findings(facts);
+    let found = evaluate_facts(facts);
     let kinds_and_subjects: Vec<(Kind, &str)> = found
         .iter()
         .map(|finding| (finding.kind, finding.subject.as_str()))
@@ -346,10 +350,10 @@ fn every_rule_has_its_own_advice() {
 
 #[test]
 fn a_disk_is_low_below_a_fraction_and_an_amount_of_free_space() {
-    assert!(!is_low(0, 0), "nothing is known");
+    assert!(!is_low(0, 0), "the size is unknown");
     assert!(is_low(4 << 30, 100 << 30));
     assert!(!is_low(6 << 30, 100 << 30));
-    assert!(!is_low(40 << 30, 10_000 << 30), "that is plenty");
+    assert!(!is_low(40 << 30, 10_000 << 30), "40 GiB is enough");
 }
 
 #[test]
@@ -376,7 +380,7 @@ fn the_page_has_services_findings_and_remedies() {
     );
 
     let facts = facts_with(|it| first_service(it).status = Err("connection refused".to_owned()));
-    let page = render::render(&facts, &findings(&facts), &renderer);
+    let page = render::render(&facts, &evaluate_facts(&facts), &renderer);
     assert!(page.starts_with("1 thing needs you\n\n 1. job-converter does not answer"));
     assert!(
         page.contains("    do: start it again (`hayward run job-converter`"),
@@ -391,7 +395,7 @@ fn the_page_has_services_findings_and_remedies() {
             detail: "silent".to_owned(),
         }));
     });
-    let page = render::render(&many, &findings(&many), &renderer);
+    let page = render::render(&many, &evaluate_facts(&many), &renderer);
     assert!(page.starts_with("1 thing needs you"), "{page}");
     let nodes = "25 nodes, of each: is lost; n0, n1, n2, n3, n4, …";
     assert!(page.contains(nodes), "{page}");
