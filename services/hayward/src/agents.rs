@@ -31,7 +31,7 @@ pub struct AgentLauncher<'a> {
     pub docker: Option<&'a Path>,
     /// Directories below which containers of the agents may get the mounts that a pool lists.
     pub docker_mountable: &'a [String],
-    /// Endpoint for the telemetry of the agents.
+    /// Telemetry collector of the agents, and whether it may be used without TLS.
     pub remote_endpoints: &'a RemoteEndpoints,
     pub log: Stdio,
 }
@@ -125,7 +125,7 @@ impl Agent {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Kills the agent without warning, like a crash. Its containers run on.
+    /// Kills the agent without warning, like a crash. The containers of the agent run on.
     pub async fn kill(mut self) -> std::io::Result<()> {
         self.child.kill().await
     }

@@ -1,7 +1,8 @@
 //! Backups: how they are made, read and restored.
 //!
 //! The client programs of Postgres do the work. Hayward adds the keys, a manifest and a check that
-//! the dump is complete. A restore is atomic and begins a new history. (R9)
+//! the dump is complete. A restore is atomic. It begins a new history, so that services discard
+//! cursors that refer to lost revisions. (R9)
 
 pub mod database;
 pub mod history;

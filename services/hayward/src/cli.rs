@@ -204,7 +204,7 @@ mod tests {
             for argument in sub.get_arguments() {
                 assert!(
                     argument.get_help().is_some(),
-                    "{name}: {} is silent",
+                    "{name}: {} has no help",
                     argument.get_id()
                 );
             }
@@ -235,10 +235,10 @@ mod tests {
             "--wait", "--user", "ada", "--", "echo", "--count", "{task}",
         ]);
         let Command::Fleet(command) = cli.unwrap().command else {
-            panic!("a question")
+            panic!("not a command for a running fleet")
         };
         let FleetCommand::Submit(submit) = *command else {
-            panic!("a submission")
+            panic!("not a submission")
         };
         assert_eq!(submit.access.user.unwrap().as_str(), "ada");
         let arguments = submit.arguments;
@@ -266,21 +266,21 @@ mod tests {
             "--size",
         ]);
         let Command::Fleet(command) = cli.unwrap().command else {
-            panic!("a question")
+            panic!("not a command for a running fleet")
         };
         let FleetCommand::Pool(pool) = *command else {
-            panic!("a pool")
+            panic!("not a command for pools")
         };
         assert_eq!(pool.access.token_file, Some("mine".into()));
         let pool::Command::Create(create) = pool.arguments.command else {
-            panic!("a new pool")
+            panic!("not the creation of a pool")
         };
         assert_eq!(create.owner_token, Some("its".into()));
         assert_eq!(create.command, ["worker", "--size"]);
     }
 
     #[test]
-    fn a_switch_with_a_variable_takes_an_optional_value() {
+    fn a_flag_with_an_environment_variable_takes_an_optional_value() {
         for (arguments, expected) in [
             (&["up"][..], false),
             (&["up", "--allow-insecure"], true),
@@ -290,7 +290,7 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(["hayward"].iter().chain(arguments)).unwrap();
             let Command::Up(up) = cli.command else {
-                panic!("a fleet")
+                panic!("not `up`")
             };
             assert_eq!(
                 up.remote_endpoints.allow_insecure, expected,

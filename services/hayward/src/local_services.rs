@@ -1,5 +1,5 @@
-//! The five services in one process, each on its own port, for `hayward up` and tests. They call
-//! each other over HTTP.
+//! Starts the five services in this process, each on its own port, for `hayward up` and `hayward
+//! demo`. The services call each other over HTTP.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -93,7 +93,7 @@ impl Ports {
     }
 }
 
-/// Parameters of a fleet.
+/// Parameters of the five services.
 #[derive(Debug, Clone)]
 pub struct LocalServiceOptions {
     pub ports: Ports,
@@ -102,8 +102,9 @@ pub struct LocalServiceOptions {
     pub databases: BTreeMap<String, String>,
     /// Milliseconds of the leader's lease. The lease is short where all processes end together.
     pub lease_ms: u64,
-    /// Milliseconds of silence after which a node is suspect. `lost_ms` is the same for lost nodes.
+    /// Milliseconds of silence after which a node is suspect.
     pub suspect_ms: u64,
+    /// Milliseconds of silence after which a node is lost.
     pub lost_ms: u64,
     pub remote_endpoints: RemoteEndpoints,
     /// Address of the metrics of the whole process. `None` opens no metrics endpoint.
@@ -112,18 +113,25 @@ pub struct LocalServiceOptions {
     pub unlimited: bool,
 }
 
-/// A started fleet.
+/// The five services after their start.
 pub struct LocalServices {
     pub addresses: Addresses,
     services: Vec<tokio::task::JoinHandle<anyhow::Result<()>>>,
 }
 
 impl LocalServices {
-    /// Starts all five services in any order. Each serves what it can until the others are up.
+    /// Starts all five services. Their order does not matter, because each service answers what it
+    /// can until the other services are up.
     pub async fn start(options: &LocalServiceOptions, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let addresses = options.ports.addresses();
         let mut services = Vec::new();
-        let [jobs, rounds, containers, nodes, blocks] = options.ports.0;
+        let [
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist,
+        ] = options.ports.0;
         macro_rules! start {
             ($service:ident, $port:expr, $($field:ident: $value:expr),*) => {{
                 let settings = $service::Settings {
@@ -138,7 +146,7 @@ impl LocalServices {
             }};
         }
         start!(
-            hayward_node_status, nodes,
+            hayward_node_status, node_status,
             suspect_ms: options.suspect_ms,
             lost_ms: options.lost_ms,
             // All services start and end together, so the warm-up need not cover an outage of one
@@ -146,14 +154,17 @@ impl LocalServices {
             warm_up_ms: Some(options.lost_ms),
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );
-        start!(hayward_blocklist, blocks, rm_scheduler_url: addresses.rm_scheduler.clone());
-        start!(hayward_job_converter, jobs, rm_scheduler_url: addresses.rm_scheduler.clone());
+        start!(hayward_blocklist, blocklist, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(
-            hayward_container_manager, containers,
+            hayward_job_converter, job_converter,
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );
         start!(
-            hayward_rm_scheduler, rounds,
+            hayward_container_manager, container_manager,
+            rm_scheduler_url: addresses.rm_scheduler.clone()
+        );
+        start!(
+            hayward_rm_scheduler, rm_scheduler,
             job_converter_url: addresses.job_converter.clone(),
             node_status_url: addresses.node_status.clone(),
             blocklist_url: addresses.blocklist.clone(),
@@ -178,7 +189,8 @@ impl LocalServiceOptions {
     fn server_settings(&self, port: u16, role: &str) -> anyhow::Result<ServerSettings> {
         let url = self.databases.get(role);
         let defaults = self.remote_endpoints.server_settings();
-        let limit = |defaults: u32| if self.unlimited { 0 } else { defaults };
+        // 0 means no limit.
+        let limit = |default: u32| if self.unlimited { 0 } else { default };
         Ok(ServerSettings {
             requests_per_second: limit(defaults.requests_per_second),
             stranger_requests_per_second: limit(defaults.stranger_requests_per_second),

@@ -91,7 +91,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             .await;
         }
         Command::Run(arguments) => run_service::run(arguments).await?,
-        Command::Config(arguments) => run_service::config(out, arguments)?,
+        Command::Config(arguments) => run_service::run_config(out, arguments)?,
         Command::Completion(arguments) => completion::run(&arguments, Cli::command())?,
         Command::Healthcheck(arguments) => healthcheck::run(&arguments)?,
     }

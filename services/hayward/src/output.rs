@@ -143,7 +143,10 @@ mod tests {
     fn a_broken_connection_is_not_a_closed_pipe() {
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let error = anyhow::Error::new(broken).context("cannot connect to the database");
-        assert!(!is_closed_pipe(&error), "it would end with success");
+        assert!(
+            !is_closed_pipe(&error),
+            "the program would end with success"
+        );
     }
 
     #[test]

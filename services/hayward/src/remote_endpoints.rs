@@ -1,5 +1,5 @@
-//! Remote endpoints of a fleet in one process, other than its database. The module also decides
-//! whether they may be used without TLS. (S3)
+//! Flags of `hayward up` for the telemetry collector, and for connections to other machines without
+//! TLS. (S3)
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ pub struct RemoteEndpoints {
 }
 
 impl RemoteEndpoints {
+    /// Returns the address of the collector, from the flag or the standard variable.
     fn endpoint(&self) -> Option<String> {
         let standard = || {
             let value = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();

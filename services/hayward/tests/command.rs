@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output};
 
-/// Runs the program with `PATH` as its only environment variable.
+/// Runs the program with a state directory and a user as its only environment variables.
 fn hayward(arguments: &[&str], state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hayward"));
     command

@@ -29,6 +29,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Returns the settings of all programs, each with the name of its program.
 fn settings() -> Vec<(&'static str, Setting)> {
     let all = Program::value_variants().iter().flat_map(|program| {
         let settings = program_settings(*program).expect("settings with defaults");
@@ -48,6 +49,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Compares a generated file with the committed one. `BLESS` in the environment writes it.
 fn assert_current(relative: &str, generated: &str) {
     let path = root().join(relative);
     if std::env::var_os("BLESS").is_some() {
@@ -82,7 +84,8 @@ fn wrong_default(setting: &Setting) -> Option<String> {
     })
 }
 
-fn fault(setting: &Setting) -> Option<String> {
+/// Returns what is wrong with the description of a setting. Returns `None` for a good description.
+fn find_fault(setting: &Setting) -> Option<String> {
     let meaning = setting.meaning.to_lowercase();
     if meaning.split(' ').count() < 4 || !meaning.ends_with('.') {
         return Some("has no sentence".to_owned());
@@ -101,7 +104,7 @@ fn every_setting_has_a_description_with_unit_and_default() {
     assert!(all.len() > 150, "{}", all.len());
     let faults: Vec<String> = all
         .iter()
-        .filter_map(|(program, it)| Some(format!("{program}: {} {}", it.name, fault(it)?)))
+        .filter_map(|(program, it)| Some(format!("{program}: {} {}", it.name, find_fault(it)?)))
         .collect();
     assert_eq!(faults, Vec::<String>::new());
 }
@@ -120,9 +123,9 @@ fn collect_sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the names of variables that stand in a text between `before` and one of `after`. A name
-/// that ends in `_` is a prefix and is skipped.
-fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
+/// Finds the names of variables in a text between `before` and one of `after`. A name that ends in
+/// `_` is a prefix and is skipped.
+fn find_variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
     let variable_name = |part: &str| {
         let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_')?;
         let (name, remaining) = part.split_at(end);
@@ -153,10 +156,10 @@ fn other_variables() -> BTreeSet<String> {
     }
     let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
     for file in files {
-        variables_found.extend(variables(&read(&file), "\"", &['"']));
+        variables_found.extend(find_variables(&read(&file), "\"", &['"']));
     }
     let compose = read(&root().join("docker-compose.yml"));
-    variables_found.extend(variables(&compose, "${", &['}', ':', '-']));
+    variables_found.extend(find_variables(&compose, "${", &['}', ':', '-']));
     variables_found
 }
 

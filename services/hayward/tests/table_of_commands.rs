@@ -16,7 +16,7 @@ fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     subcommands.filter(|it| !it.is_hide_set() && it.get_name() != "help")
 }
 
-fn table() -> String {
+fn render_table() -> String {
     let mut table = "| Command | Does | Subcommands |\n|---|---|---|\n".to_owned();
     for command in visible_subcommands(&Cli::command()) {
         let name = command.get_name();
@@ -37,7 +37,7 @@ fn the_table_of_commands_follows_from_the_definitions() {
     let page = std::fs::read_to_string(&path).expect("the README");
     let (before, after_begin) = page.split_once(BEGIN).expect("the begin of the table");
     let (written, after) = after_begin.split_once(END).expect("the end of the table");
-    let generated = table();
+    let generated = render_table();
     if std::env::var_os("BLESS").is_some() {
         let page = [before, BEGIN, &generated, END, after].concat();
         std::fs::write(&path, page).expect("the README can be written");

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// Migrations that remove something: schema, number, and the version of Hayward that added them.
-/// The version before it no longer uses what they remove. Version 0.1.0 has no previous version.
+/// Migrations that remove something: schema, number, and the version of Hayward that added the
+/// migration. The version before that one no longer uses what the migration removes. Version 0.1.0
+/// has no previous version.
 const CONTRACTIONS: [(&str, i64, &str); 1] = [("blocklist", 2, "0.1.0")];
 
 /// Queries of the last released version. A release updates the file: `BLESS=.sqlx cargo test -p

@@ -1,5 +1,5 @@
-//! The histories in a database: the last revision of each service, the current writers, and the
-//! start of a new history. (R9)
+//! Reads the histories in a database and its current writers, and begins new histories. A history
+//! is one uninterrupted sequence of revisions of a service. Its lineage identifies it. (R9)
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,8 @@ impl Writers {
     }
 }
 
-/// Reads the history of a schema. Returns `None` if the schema is missing or not migrated.
+/// Reads the row of a service that has its history and the holder of its lease. Returns `None` if
+/// the schema is missing or not migrated.
 async fn read_writer_row(
     connection: &mut PgConnection,
     schema: &str,

@@ -1,4 +1,4 @@
-//! The manifest of a backup.
+//! The manifest of a backup: a JSON file with the digest of the dump and the saved histories.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ impl Manifest {
         keys: bool,
         histories: BTreeMap<String, History>,
     ) -> anyhow::Result<Self> {
-        let (bytes, sha256) = digest(dump)?;
+        let (bytes, sha256) = hash_file(dump)?;
         Ok(Self {
             format_version: FORMAT_VERSION,
             made_at,
@@ -84,6 +84,7 @@ impl Manifest {
 #[derive(Debug, Clone)]
 pub struct RestoreSource {
     pub dump: PathBuf,
+    /// Folder of the keys. `None` if the source has no keys.
     pub keys: Option<PathBuf>,
     /// Manifest of the backup. `None` for a plain dump.
     pub manifest: Option<Manifest>,
@@ -101,7 +102,7 @@ impl RestoreSource {
         }
         let manifest = Manifest::read(path)?;
         let dump = path.join(DUMP);
-        let (bytes, sha256) = digest(&dump)?;
+        let (bytes, sha256) = hash_file(&dump)?;
         if (bytes, &sha256) != (manifest.bytes, &manifest.sha256) {
             bail!(
                 "{} is not the file that was written: it has {bytes} bytes and {} were, or its \
@@ -129,7 +130,8 @@ pub fn find_newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
     backups.max_by_key(|(_, manifest)| manifest.made_at)
 }
 
-fn digest(file: &Path) -> anyhow::Result<(u64, String)> {
+/// Returns the length in bytes and the SHA-256 digest of a file.
+fn hash_file(file: &Path) -> anyhow::Result<(u64, String)> {
     let failed = || format!("cannot read {}", file.display());
     let mut reader = fs::File::open(file).with_context(failed)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);

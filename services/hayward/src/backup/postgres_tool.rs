@@ -84,7 +84,7 @@ impl Tool {
     }
 }
 
-/// Returns the error message of a program on one line.
+/// Returns the first four lines of an error message, joined to one line.
 pub fn first_lines(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).take(4).collect();

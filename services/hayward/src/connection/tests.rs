@@ -1,3 +1,5 @@
+//! Tests how a command finds the addresses of the services and its token.
+
 use std::fs;
 
 use super::*;
@@ -11,7 +13,7 @@ fn session(dir: &std::path::Path, variables: &[(&str, &str)]) -> Session {
         access: Access::default(),
         environment: variables
             .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect(),
     }
 }

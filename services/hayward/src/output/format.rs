@@ -1,4 +1,4 @@
-//! Formats numbers as text for people. Digits beyond the first fraction are cut off, not rounded.
+//! Formats numbers and API values as text for people. Fractions are cut off, not rounded.
 
 use std::fmt::Write as _;
 
@@ -98,21 +98,24 @@ pub fn format_count(number: u64, noun: &str) -> String {
     }
 }
 
-/// Removes characters from foreign text that could move the cursor, change colours or reverse the
-/// text direction.
+/// Replaces characters in foreign text that could move the cursor, change colours or reverse the
+/// text direction. The replacement is U+FFFD.
 pub fn sanitize(text: &str) -> String {
-    let harmless = |c: char| if is_harmful(c) { '\u{fffd}' } else { c };
-    text.chars().map(harmless).collect()
+    let replace_harmful = |c: char| if is_harmful(c) { '\u{fffd}' } else { c };
+    text.chars().map(replace_harmful).collect()
 }
 
-/// Cleans whole lines of output like [`clean`], but keeps line breaks and tabs.
+/// Replaces the same characters as [`sanitize`] in lines of output, except line breaks and tabs.
 pub fn sanitize_lines(text: &str) -> String {
-    let harmless = |c: char| match c {
+    let replace_harmful = |c: char| match c {
         '\n' | '\t' => c,
         c if is_harmful(c) => '\u{fffd}',
         c => c,
     };
-    text.replace("\r\n", "\n").chars().map(harmless).collect()
+    text.replace("\r\n", "\n")
+        .chars()
+        .map(replace_harmful)
+        .collect()
 }
 
 /// Returns true for control characters, and for characters that embed, override, isolate or mark
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_removed_from_foreign_text() {
+    fn control_characters_are_replaced_in_foreign_text() {
         assert_eq!(sanitize("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

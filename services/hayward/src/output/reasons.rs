@@ -7,7 +7,7 @@ use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
 
 use super::format::{format_bytes, format_count, format_duration, sanitize};
 
-fn quanta(number: u64) -> String {
+fn format_quanta(number: u64) -> String {
     match number {
         1 => "1 quantum".to_owned(),
         number => format!("{number} quanta"),
@@ -30,16 +30,16 @@ pub fn describe_unblock(change: &Unblock) -> String {
             node,
             quanta: missing,
         } => {
-            format!("free {} more on {node}", quanta(*missing))
+            format!("free {} more on {node}", format_quanta(*missing))
         }
         Unblock::RaiseAllotment { bytes: amount } => {
             format!("raise its owner's allotment by {}", format_bytes(*amount))
         }
         Unblock::AskForLess { quanta: limit } => {
-            format!("ask for at most {} a process", quanta(*limit))
+            format!("ask for at most {} a process", format_quanta(*limit))
         }
         Unblock::AddNode { quanta: size } => {
-            format!("add a node of at least {}", quanta(*size))
+            format!("add a node of at least {}", format_quanta(*size))
         }
         Unblock::OfferResource { name } => match name.strip_prefix("mount:") {
             Some(mount) => format!("list {mount} in `mounts` of its pool in the policy"),
@@ -51,7 +51,7 @@ pub fn describe_unblock(change: &Unblock) -> String {
         }
         Unblock::ListNode { node } => format!("put {node} into its list of machines"),
         Unblock::RaiseShare { quanta: amount } => {
-            format!("give its class {} more", quanta(*amount))
+            format!("give its class {} more", format_quanta(*amount))
         }
         Unblock::RaisePreemptionBudget { user, percent } => {
             let scope = if *user { "user" } else { "pool" };

@@ -19,8 +19,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::SERVICES;
 
-/// Days of validity of the authority. Certificates are renewed by `prepare --keep`.
+/// Days of validity of the authority.
 const AUTHORITY_DAYS: i64 = 3650;
+/// Days of validity of a certificate. `prepare --keep` renews certificates before they expire.
 pub const CERTIFICATE_DAYS: i64 = 30;
 const DAY: std::time::Duration = std::time::Duration::from_hours(24);
 /// Days before the current time from which a certificate is already valid, because clocks of nodes

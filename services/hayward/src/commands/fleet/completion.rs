@@ -1,4 +1,4 @@
-//! `hayward completion SHELL`
+//! `hayward completion SHELL`: prints a completion script for a shell.
 
 use crate::output::print;
 

@@ -119,7 +119,7 @@ async fn run_demo(
         if state.jobs.iter().all(|job| job.state.is_final()) {
             break;
         }
-        if !blocked && state.finished() * 2 >= state.total() {
+        if !blocked && state.finished_tasks() * 2 >= state.total_tasks() {
             blocked = true;
             let node = work.block_busiest_node(fleet).await?;
             live_view.print_line(&format!(

@@ -1,5 +1,5 @@
 //! `hayward healthcheck URL`: succeeds if the URL answers 200. Containers without another HTTP
-//! client use it as their health check. It opens one connection, without a connection pool.
+//! client use this command as their health check. It needs no async runtime.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};

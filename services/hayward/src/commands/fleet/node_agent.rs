@@ -1,7 +1,7 @@
 //! `hayward node-agent …`: runs the node agent inside this program.
 //!
-//! It starts before anything else. The supervisor of a container and its task runner set up only
-//! what they need, so that their processes stay small.
+//! `main` calls this module before any other setup. The supervisor of a container and its task
+//! runner set up only what they need, so that their processes stay small.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ pub const SUBCOMMAND: &str = "node-agent";
 /// Subcommands with which the agent starts its helper processes.
 const HELPER_SUBCOMMANDS: [&str; 2] = ["supervise", "run-tasks"];
 
-/// Runs the agent with the arguments after [`SUBCOMMAND`]. A link with the name of the agent selects
-/// the agent too.
+/// Runs the agent with the arguments after [`SUBCOMMAND`]. A link with the name of the agent
+/// selects the agent too.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let first = arguments.first().and_then(|argument| argument.to_str());
@@ -30,11 +30,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }
     }
-    hayward_node_agent::run(arguments.into_iter(), restart_command())
+    hayward_node_agent::run(arguments.into_iter(), helper_command())
 }
 
-/// Returns the command line with which the agent starts its own program again for each container.
-fn restart_command() -> Vec<String> {
+/// Returns the command line with which the agent starts its helper processes: this program and
+/// [`SUBCOMMAND`].
+fn helper_command() -> Vec<String> {
     let program = std::env::current_exe()
         .ok()
         .and_then(|path| path.into_os_string().into_string().ok());

@@ -1,4 +1,4 @@
-//! `hayward prepare`: keys, tokens, certificates, database roles and schemas for a fleet of
+//! `hayward prepare`: makes keys, tokens, certificates, database roles and schemas for a fleet of
 //! separate processes.
 
 use std::path::PathBuf;

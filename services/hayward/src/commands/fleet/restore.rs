@@ -98,8 +98,8 @@ struct Restore<'a> {
 }
 
 impl Restore<'_> {
-    /// Returns the histories before and after the restore. A dry run has no histories after it.
-    /// Without a server only a dry run is possible.
+    /// Returns the histories before and after the restore. A dry run returns no histories after the
+    /// restore. Without a server only a dry run is possible.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
         let before = if let Some(admin) = admin {
             self.histories_before(admin).await?

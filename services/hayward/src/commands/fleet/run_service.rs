@@ -1,4 +1,5 @@
-//! Runs one service as a separate process, or checks its settings.
+//! `hayward run SERVICE` runs one service as a separate process. `hayward config` checks or
+//! explains the settings of a service.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -110,7 +111,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Runs `hayward config`: explains or checks settings.
-pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
+pub fn run_config(out: Output, config: Config) -> anyhow::Result<()> {
     match config.command {
         ConfigCommand::Check(arguments) => check(out, arguments),
         ConfigCommand::Explain(arguments) => explain(out, &arguments),
@@ -234,8 +235,8 @@ fn missing_required(server: Option<&ServerSettings>) -> Vec<&'static str> {
         .collect()
 }
 
-pub fn program_name(service: Program) -> &'static str {
-    match service {
+pub fn program_name(program: Program) -> &'static str {
+    match program {
         Program::JobConverter => hayward_job_converter::NAME,
         Program::RmScheduler => hayward_rm_scheduler::NAME,
         Program::ContainerManager => hayward_container_manager::NAME,
@@ -251,9 +252,9 @@ mod tests {
 
     #[test]
     fn the_name_of_a_link_selects_the_service() {
-        for name in Program::value_variants() {
-            let link = format!("/usr/local/bin/hayward-{}", program_name(*name));
-            assert_eq!(program_of_link(OsStr::new(&link)), Some(*name));
+        for program in Program::value_variants() {
+            let link = format!("/usr/local/bin/hayward-{}", program_name(*program));
+            assert_eq!(program_of_link(OsStr::new(&link)), Some(*program));
         }
         for other in [
             "hayward",

@@ -29,9 +29,9 @@ pub enum Action {
     /// Say whose tokens there are and until when they are good
     List,
     /// Refuse a token from now on; services see it within two seconds
-    Revoke(Named),
+    Revoke(NameArg),
     /// Make another token in its place, and refuse the one of before
-    Rotate(Named),
+    Rotate(NameArg),
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -52,7 +52,7 @@ pub struct Issue {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Named {
+pub struct NameArg {
     /// Its name in `hayward token list`.
     #[arg(value_name = "TOKEN")]
     pub name: String,

@@ -1,4 +1,4 @@
-//! `hayward allocations`: lists the quanta of each node by piece of work.
+//! `hayward allocations`: lists which work has how many quanta on which node.
 
 use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
@@ -10,7 +10,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_exit, format_size};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
-/// Only some of them.
+/// Selects allocations or containers by node and by work.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Filter {
     /// Only on this node.
@@ -88,8 +88,8 @@ pub fn render_table(allocations: &[AllocationView], renderer: &Renderer) -> Stri
     ];
     let mut table = Table::new(header).align_right(&[5]);
     for view in allocations {
-        let leaving_text = view.vacate.as_ref();
-        let leaving_text = leaving_text
+        let vacate = view.vacate.as_ref();
+        let leaving_text = vacate
             .map(|vacate| format!("leaves: {}, {}", enum_text(&vacate.reason), vacate.detail));
         let end_text = view.exit.as_ref().map(format_exit);
         table.push_row([

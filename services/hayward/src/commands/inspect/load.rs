@@ -36,7 +36,7 @@ fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).align_right(&[1, 2, 3, 4, 5, 6, 7]);
     for pool in pools {
-        let short = pool.requested > pool.usable;
+        let lacks_space = pool.requested > pool.usable;
         table.push_row([
             (&pool.pool).into(),
             pool.nodes.into(),
@@ -46,17 +46,22 @@ fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
             pool.free.into(),
             toned(
                 pool.requested,
-                if short { Tone::Warning } else { Tone::Plain },
+                if lacks_space {
+                    Tone::Warning
+                } else {
+                    Tone::Plain
+                },
             ),
             pool.awarded.into(),
-            toned(free_pieces(&pool.orders), Tone::Faint),
+            toned(free_pieces_text(&pool.orders), Tone::Faint),
         ]);
     }
     table.render(renderer)
 }
 
-/// Returns the free space by node size, the largest first: `3 × 8, 1 × 2`.
-fn free_pieces(orders: &[NodesOfOrder]) -> String {
+/// Lists the nodes with free space by their free quanta, the largest first. For example, `3 × 8`
+/// means three nodes with eight free quanta each.
+fn free_pieces_text(orders: &[NodesOfOrder]) -> String {
     let free_pieces = orders.iter().rev().filter(|nodes| nodes.order > 0);
     let free_pieces = free_pieces.map(|nodes| (nodes.free + nodes.partly, nodes.order));
     let nonempty = free_pieces.filter(|(count, _)| *count > 0);

@@ -96,7 +96,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
             let _ = writeln!(
                 text,
                 "; round {round} granted {}, told {} to leave, refused {}",
-                processes(response.granted),
+                process_count_text(response.granted),
                 response.vacated,
                 format_count(response.refusals, "step"),
             );
@@ -125,7 +125,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
     text
 }
 
-fn processes(number: u64) -> String {
+fn process_count_text(number: u64) -> String {
     match number {
         1 => "1 process".to_owned(),
         _ => format!("{number} processes"),

@@ -49,7 +49,7 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
     for pool in &shares.outside {
         let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
     }
-    text.push_str(&preempted_quanta(&shares.budgets));
+    text.push_str(&preempted_text(&shares.budgets));
     if shares.classes.iter().any(has_demand) {
         let _ = write!(text, "\n{}", priority_table(&shares.priorities, renderer));
         let _ = write!(text, "\n{}", share_table(shares, renderer));
@@ -101,8 +101,9 @@ fn pool_table(pools: &[PoolShare], renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
-/// Returns the quanta preempted within the last hour by pool and user, with the budgets. (B5)
-fn preempted_quanta(budgets: &Budgets) -> String {
+/// Lists the quanta preempted within the last hour by pool and user. A budget limits them if the
+/// policy sets one. (B5)
+fn preempted_text(budgets: &Budgets) -> String {
     let spent_text = |name: String, spent: u64, allowed: Option<u64>| match allowed {
         Some(allowed) => format!("{name} {spent} of {allowed}"),
         None => format!("{name} {spent}"),
@@ -121,8 +122,8 @@ fn preempted_quanta(budgets: &Budgets) -> String {
     format!("\ntaken back for others within the hour, in quanta: {spent}\n")
 }
 
-/// Joins the parts that are not zero.
-fn parts(parts: &[(u64, &str)]) -> String {
+/// Joins the amounts that are not zero, each with its label.
+fn join_nonzero(parts: &[(u64, &str)]) -> String {
     let nonzero = parts.iter().filter(|(quanta, _)| *quanta > 0);
     let nonzero: Vec<String> = nonzero
         .map(|(quanta, label)| format!("{quanta} {label}"))
@@ -131,7 +132,7 @@ fn parts(parts: &[(u64, &str)]) -> String {
 }
 
 fn unused_reasons(pool: &PoolShare) -> String {
-    parts(&[
+    join_nonzero(&[
         (pool.lost, "lost"),
         (pool.offline, "varied off"),
         (pool.blocked, "blocked"),
@@ -147,7 +148,7 @@ fn unused_reasons(pool: &PoolShare) -> String {
     ])
 }
 
-fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
+fn priority_table(priorities: &[PriorityShare], renderer: &Renderer) -> String {
     let header = [
         "priority",
         "of pool",
@@ -158,7 +159,7 @@ fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
         "classes",
     ];
     let mut table = Table::new(header).align_right(&[0, 2, 3, 4, 5]);
-    for group in groups {
+    for group in priorities {
         let Some(group_turn) = group.turn else {
             continue;
         };
@@ -237,7 +238,7 @@ fn class_label(class: &ClassShare) -> String {
 
 /// Returns remarks about the entitlement and the allocations.
 fn share_notes(tally: &Tally, left: u64) -> String {
-    parts(&[
+    join_nonzero(&[
         (tally.lent, "lent"),
         (tally.resting, "due on closed nodes"),
         (left, "given, and too small a piece"),
@@ -263,8 +264,8 @@ fn process_text(work: &WorkShare) -> String {
     text
 }
 
-/// Returns the limit of the work itself that keeps it below its share. Returns `None` if it has
-/// none.
+/// Returns why a job may use fewer processes than its cap without reductions. Returns `None` if
+/// nothing reduces the cap.
 fn limit_text(work: &WorkShare) -> Option<String> {
     let (cap, is_binding) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
     if work.kind != WorkKind::Job || work.wanted >= cap.base {

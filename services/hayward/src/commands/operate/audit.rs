@@ -1,4 +1,5 @@
-//! `hayward audit`: exports the audit records of the fleet and verifies their hash chains. (S24)
+//! `hayward audit`: exports the audit records of the fleet and verifies their hash chains. Each
+//! record has the hash of its predecessor, so that a changed or missing record is detected. (S24)
 
 mod verification;
 

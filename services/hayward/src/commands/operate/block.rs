@@ -249,11 +249,11 @@ mod tests {
         });
         assert_eq!(graceful["action"], "MARK_BLOCKLISTED_AND_EVACUATE_TASKS");
         assert_eq!(graceful["evacuation"]["grace_ms"], 120_000);
-        let alone = Block {
+        let without_merge = Block {
             no_merge: true,
             ..block.clone()
         };
-        assert_eq!(request(&alone)["allow_merge"], false);
+        assert_eq!(request(&without_merge)["allow_merge"], false);
         let now = Timestamp::from_unix_ms(1_000);
         let fault = |block: &Block| block.check(now).unwrap_err().to_string();
         let empty = Block {

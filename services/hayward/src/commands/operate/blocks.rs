@@ -1,5 +1,5 @@
-//! `hayward blocks`: lists what is blocked or on trial, with the reason, the strategy and the
-//! evidence.
+//! `hayward blocks`: lists what is blocked or on trial, with the reason. A strategy decides which
+//! nodes are blocked automatically, from the evidence against each node.
 
 pub mod evidence;
 

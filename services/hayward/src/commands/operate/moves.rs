@@ -20,7 +20,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, sanitize};
 use crate::output::{Cell, Renderer, Table, Tone, note, toned};
 
-const PROCESSORS: PageFields = PageFields {
+const PROCESSOR_PAGES: PageFields = PageFields {
     list: "processors",
     next: "next_cursor",
 };
@@ -112,6 +112,7 @@ pub async fn restart(session: Session, arguments: Restart) -> anyhow::Result<Exi
 
 /// Requested destination of a process.
 struct Destination {
+    /// Name of a node, or a word of the API such as `ANY_HOST`, `STANDBY` or `LAST_SEEN`.
     to: String,
     /// True if nodes outside the node list of the service are allowed.
     force: bool,
@@ -208,7 +209,8 @@ fn status_text(view: &PlacementView) -> String {
 pub async fn list(session: Session, arg: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", arg.id);
-    let processors = pages::read_all(&client, &format!("{base}/processors"), PROCESSORS).await?;
+    let processors =
+        pages::read_all(&client, &format!("{base}/processors"), PROCESSOR_PAGES).await?;
     let placements: Value = client.get(&format!("{base}/placements?limit=1000")).await?;
     let overview = json!({ "processors": processors, "placements": placements });
     session
@@ -227,13 +229,14 @@ struct PlacementOverview {
 fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
     let mut table = Table::new(["process", "state", "node", "container", "in flight"]);
     for entry in &overview.processors.processors {
-        let text = |value: Option<String>| Cell::from(value.unwrap_or_else(|| "-".to_owned()));
+        let optional_cell =
+            |value: Option<String>| Cell::from(value.unwrap_or_else(|| "-".to_owned()));
         table.push_row([
             Cell::from(entry.id.to_string()),
             Cell::from(enum_text(&entry.state).to_lowercase()),
-            text(entry.host.as_ref().map(ToString::to_string)),
-            text(entry.resource_id.as_ref().map(ToString::to_string)),
-            text(entry.in_flight.clone()),
+            optional_cell(entry.host.as_ref().map(ToString::to_string)),
+            optional_cell(entry.resource_id.as_ref().map(ToString::to_string)),
+            optional_cell(entry.in_flight.clone()),
         ]);
     }
     let mut text = table.render(renderer);

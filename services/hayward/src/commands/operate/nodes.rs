@@ -1,7 +1,7 @@
 //! `hayward nodes`: shows every node on one line, with its state.
 //!
 //! node-status has the nodes, rm-scheduler has their pools and allocations, and blocklist has their
-//! blocks. Only node-status has to answer.
+//! blocks. The command fails only without node-status.
 
 mod occupancy;
 pub mod picture;
@@ -32,7 +32,7 @@ const BLOCK_PAGES: PageFields = PageFields {
     next: "next_cursor",
 };
 
-/// Form of the output.
+/// Options for the output.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Show the work on each node, its users, and the free space, in quanta.
@@ -88,7 +88,7 @@ impl Fleet {
             nodes: list.nodes,
             ..Self::default()
         };
-        let held = read_list::<Occupancy>(
+        let occupancy = read_list::<Occupancy>(
             session,
             Service::RmScheduler,
             "/v1/occupancy",
@@ -100,9 +100,9 @@ impl Fleet {
             "/v1/blocklist/items",
             BLOCK_PAGES,
         );
-        let (held, blocks) = tokio::join!(held, blocks);
-        match held {
-            Some(held) => fleet.occupancy = held.nodes,
+        let (occupancy, blocks) = tokio::join!(occupancy, blocks);
+        match occupancy {
+            Some(occupancy) => fleet.occupancy = occupancy.nodes,
             None => fleet.unavailable.push(Service::RmScheduler.name()),
         }
         match blocks {

@@ -108,18 +108,18 @@ fn render_table(all: &[OrchestratorView], renderer: &Renderer) -> String {
         "name", "map", "age", "waiting", "held", "over", "refused", "shares", "leaving", "",
     ];
     let mut table = Table::new(header).align_right(&[1, 3, 4, 5, 6, 7, 8]);
-    for it in all {
+    for view in all {
         table.push_row([
-            (&it.name).into(),
-            it.sequence.unwrap_or(0).into(),
-            it.age_ms.map(format_duration).unwrap_or_default().into(),
-            it.counts.waiting.into(),
-            it.counts.held.into(),
-            it.counts.over.into(),
-            it.counts.refused.into(),
-            it.counts.shares.into(),
-            it.counts.leaving.into(),
-            it.note.clone().unwrap_or_default().into(),
+            (&view.name).into(),
+            view.sequence.unwrap_or(0).into(),
+            view.age_ms.map(format_duration).unwrap_or_default().into(),
+            view.counts.waiting.into(),
+            view.counts.held.into(),
+            view.counts.over.into(),
+            view.counts.refused.into(),
+            view.counts.shares.into(),
+            view.counts.leaving.into(),
+            view.note.clone().unwrap_or_default().into(),
         ]);
     }
     table.render(renderer)

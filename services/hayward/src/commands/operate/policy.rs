@@ -1,7 +1,8 @@
-//! `hayward policy`: shows, checks and replaces the policy of sharing as one document.
+//! `hayward policy`: shows, checks and replaces the policy as one document.
 //!
-//! The output of `show` is the input of `apply`. It contains the generation of the policy, so that
-//! a concurrent change is detected and not undone. `check` and `import` need no fleet.
+//! The output of `show` is the input of `apply`. It contains the generation, which is the number of
+//! the version of the policy. With it, a concurrent change is detected and not undone. `check` and
+//! `import` need no fleet.
 
 pub mod document;
 mod effects;
@@ -89,17 +90,17 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Command::Diff(change) => {
             let (policy, _) = read_policy(&change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
-            let from = current_generation(&client).await?;
-            put_policy(&session, &change, &policy, from, true).await
+            let generation = current_generation(&client).await?;
+            put_policy(&session, &change, &policy, generation, true).await
         }
         Command::Apply(apply) => {
             let (policy, generation) = read_policy(&apply.change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
-            let from = match apply.from.or(generation) {
-                Some(from) => from,
+            let generation = match apply.from.or(generation) {
+                Some(generation) => generation,
                 None => current_generation(&client).await?,
             };
-            put_policy(&session, &apply.change, &policy, from, apply.dry_run).await
+            put_policy(&session, &apply.change, &policy, generation, apply.dry_run).await
         }
         Command::History(arguments) => history::run(&session, &arguments).await,
         Command::Import(files) => import::run(&session, &files),
@@ -151,18 +152,19 @@ fn check(session: &Session, file: &File) -> anyhow::Result<()> {
     ))
 }
 
+/// Replaces the policy if its current version is `generation`.
 async fn put_policy(
     session: &Session,
     change: &Change,
     policy: &Policy,
-    from: u64,
+    generation: u64,
     dry_run: bool,
 ) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let query = format!("?dry_run={dry_run}&drop_classes={}", change.drop_classes);
     let call = client
         .call(Method::PUT, format!("{ROUTE}{query}"))
-        .header(IF_MATCH, &format!("\"{from}\""));
+        .header(IF_MATCH, &format!("\"{generation}\""));
     let file_name = || change.from.file.display().to_string();
     let response: Value = call.body(policy).send().await.with_context(file_name)?;
     session

@@ -1,4 +1,5 @@
-//! `hayward pool`: manages worker pools. Their owner decides about size and workers.
+//! `hayward pool`: manages worker pools. The owner of a pool is an external program, which decides
+//! about the size and the workers of the pool.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

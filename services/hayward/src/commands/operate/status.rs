@@ -20,9 +20,20 @@ type StatusResponse = Result<Value, String>;
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     // This check makes a missing address one error instead of five.
     session.url(Service::ALL[0])?;
-    let [jobs, rounds, containers, nodes, blocks] =
-        Service::ALL.map(|service| read_status(&session, service));
-    let responses = tokio::join!(jobs, rounds, containers, nodes, blocks);
+    let [
+        job_converter,
+        rm_scheduler,
+        container_manager,
+        node_status,
+        blocklist,
+    ] = Service::ALL.map(|service| read_status(&session, service));
+    let responses = tokio::join!(
+        job_converter,
+        rm_scheduler,
+        container_manager,
+        node_status,
+        blocklist
+    );
     let responses: Vec<(Service, StatusResponse)> = Service::ALL
         .into_iter()
         .zip(<[StatusResponse; 5]>::from(responses))
@@ -99,7 +110,8 @@ fn render_table(responses: &[(Service, StatusResponse)], renderer: &Renderer) ->
                 continue;
             }
         };
-        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let number_text =
+            |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let (state, tone) = match (status.ready, status.leader) {
             (true, true) => ("leads", Tone::Good),
             (true, false) => ("ready", Tone::Good),
@@ -110,8 +122,8 @@ fn render_table(responses: &[(Service, StatusResponse)], renderer: &Renderer) ->
             toned(state, tone),
             format_duration(status.uptime_ms).into(),
             (&status.version).into(),
-            number(status.epoch).into(),
-            number(status.revision).into(),
+            number_text(status.epoch).into(),
+            number_text(status.revision).into(),
             followers_text(&status).into(),
             toned(notes_text(&status), Tone::Warning),
         ]);

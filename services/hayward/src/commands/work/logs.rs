@@ -61,7 +61,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let reads_live_output =
         arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
-    let source = match (prefix(&arguments.id), arguments.task.as_deref()) {
+    let source = match (known_prefix(&arguments.id), arguments.task.as_deref()) {
         (Some("job"), task) if task.is_some() || !reads_live_output => {
             return print_task_output(&session, &client, &arguments, task).await;
         }
@@ -78,11 +78,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     follow::run(&session, &client, &source, &arguments).await
 }
 
-/// Returns the prefix of an id. Returns `None` for an id that a user chose.
-fn prefix(id: &str) -> Option<&str> {
+/// Returns the prefix of an id that Hayward made. Returns `None` for an id that a user chose.
+fn known_prefix(id: &str) -> Option<&str> {
     let (prefix, _) = id.split_once('_')?;
-    let known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
-    (known && WorkId::new(id).is_ok()).then_some(prefix)
+    let is_known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
+    (is_known && WorkId::new(id).is_ok()).then_some(prefix)
 }
 
 /// Selects one process of any kind of work.
@@ -164,10 +164,10 @@ mod tests {
 
     #[test]
     fn an_id_without_a_known_prefix_is_an_application() {
-        assert_eq!(prefix("job_0199"), Some("job"));
-        assert_eq!(prefix("app_0199.3"), Some("app"));
+        assert_eq!(known_prefix("job_0199"), Some("job"));
+        assert_eq!(known_prefix("app_0199.3"), Some("app"));
         for chosen in ["train", "my_app", "job", "job_a b"] {
-            assert_eq!(prefix(chosen), None, "{chosen}");
+            assert_eq!(known_prefix(chosen), None, "{chosen}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! The processors of a service as text.
+//! Describes the deployment of a service and its processors as text. A processor is one process of
+//! a service, with an id that stays.
 
 use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;

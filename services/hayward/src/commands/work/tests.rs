@@ -1,3 +1,5 @@
+//! Tests the tables and details that the commands for work print.
+
 use hayward_job_converter_api::{ProcessView, TaskCounts};
 use hayward_vocabulary::{
     AllocationId, Exit, ExitCause, NodeName, Size, Timestamp, UserName, WhenUnreachable,
@@ -5,12 +7,12 @@ use hayward_vocabulary::{
 
 use super::*;
 
-const AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
+const SUBMITTED_AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
 
 fn renderer() -> Renderer {
     Renderer {
         colour: false,
-        now: AT.plus_ms(192_000),
+        now: SUBMITTED_AT.plus_ms(192_000),
     }
 }
 
@@ -26,7 +28,7 @@ fn job() -> WorkView {
         state: WorkState::Running,
         reason: None,
         refusal: None,
-        submitted_at: AT,
+        submitted_at: SUBMITTED_AT,
         ended_at: None,
         size: Size {
             memory_bytes: 2 << 30,
@@ -95,7 +97,7 @@ fn work_is_listed_in_a_table() {
 fn the_detail_of_a_job_has_all_its_facts() {
     let ended = WorkView {
         state: WorkState::Failed,
-        ended_at: Some(AT.plus_ms(61_000)),
+        ended_at: Some(SUBMITTED_AT.plus_ms(61_000)),
         reason: Some("1 task failed".into()),
         ..job()
     };

@@ -1,8 +1,8 @@
 //! `hayward watch nodes` shows the current state of the nodes. `hayward watch ID` shows a bar until
 //! the end of the work.
 //!
-//! A request returns at the end of the work or after a second. The command waits for a service that
-//! restarts.
+//! Each request is a long poll that returns at the end of the work or after a second. The command
+//! tolerates a short outage of the service.
 
 mod nodes;
 
@@ -273,19 +273,19 @@ mod tests {
             colour: false,
             now: at,
         };
-        let is_success = view(WorkState::Completed, 4, 0, None);
+        let completed = view(WorkState::Completed, 4, 0, None);
         assert_eq!(
-            end_text(&is_success, &renderer),
+            end_text(&completed, &renderer),
             "completed: 4 tasks in 3.2s\n"
         );
-        assert_eq!(exit_code(&is_success), ExitCode::SUCCESS);
-        let bad = view(WorkState::Failed, 3, 1, Some("1 of 4 tasks failed"));
+        assert_eq!(exit_code(&completed), ExitCode::SUCCESS);
+        let failed = view(WorkState::Failed, 3, 1, Some("1 of 4 tasks failed"));
         assert_eq!(
-            end_text(&bad, &renderer),
+            end_text(&failed, &renderer),
             "failed: 3 of 4 tasks succeeded in 3.2s; 1 of 4 tasks failed\n\
              Output of failed tasks: hayward tasks --failed job_1\n"
         );
-        assert_eq!(exit_code(&bad), ExitCode::FAILURE);
+        assert_eq!(exit_code(&failed), ExitCode::FAILURE);
         let waiting = WorkView {
             ended_at: None,
             ..view(WorkState::Waiting, 0, 0, Some("no\u{1b}room"))

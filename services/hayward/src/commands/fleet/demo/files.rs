@@ -25,7 +25,7 @@ impl UserFiles {
 pub fn list_files(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let (root, skip): (PathBuf, &[&str]) = match dir {
         Some(dir) => (dir.to_owned(), &[]),
-        None => (repository()?, &[".git", "target"]),
+        None => (find_repository()?, &[".git", "target"]),
     };
     let root = root
         .canonicalize()
@@ -59,8 +59,8 @@ pub fn make_readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<P
     let mut cache = HashMap::new();
     let mut all = Vec::with_capacity(files.len());
     for (index, file) in files.into_iter().enumerate() {
-        let is_readable =
-            !is_root || others_have_right(&file, 0o4)? && can_pass(file.parent(), &mut cache)?;
+        let is_readable = !is_root
+            || others_have_right(&file, 0o4)? && others_can_enter(file.parent(), &mut cache)?;
         if is_readable {
             all.push(file);
             continue;
@@ -73,27 +73,31 @@ pub fn make_readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<P
     Ok(all)
 }
 
-fn can_pass(folder: Option<&Path>, cache: &mut HashMap<PathBuf, bool>) -> anyhow::Result<bool> {
+/// Returns true if other accounts can enter this folder and all its parents.
+fn others_can_enter(
+    folder: Option<&Path>,
+    cache: &mut HashMap<PathBuf, bool>,
+) -> anyhow::Result<bool> {
     let Some(folder) = folder else {
         return Ok(true);
     };
-    if let Some(passes) = cache.get(folder) {
-        return Ok(*passes);
+    if let Some(can_enter) = cache.get(folder) {
+        return Ok(*can_enter);
     }
-    let passes = others_have_right(folder, 0o1)? && can_pass(folder.parent(), cache)?;
-    cache.insert(folder.to_owned(), passes);
-    Ok(passes)
+    let can_enter = others_have_right(folder, 0o1)? && others_can_enter(folder.parent(), cache)?;
+    cache.insert(folder.to_owned(), can_enter);
+    Ok(can_enter)
 }
 
-fn others_have_right(path: &Path, right: u32) -> anyhow::Result<bool> {
+fn others_have_right(path: &Path, mode_bit: u32) -> anyhow::Result<bool> {
     let metadata =
         std::fs::metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
-    Ok(metadata.mode() & right != 0)
+    Ok(metadata.mode() & mode_bit != 0)
 }
 
 /// Returns the nearest parent directory that is a repository, or the current directory if there is
 /// none.
-fn repository() -> anyhow::Result<PathBuf> {
+fn find_repository() -> anyhow::Result<PathBuf> {
     let current = std::env::current_dir().context("there is no current directory")?;
     let root = current
         .ancestors()
@@ -101,7 +105,7 @@ fn repository() -> anyhow::Result<PathBuf> {
     Ok(root.map_or_else(|| current.clone(), Path::to_owned))
 }
 
-/// Divides the files between Ada and the other user. Ada gets two thirds, because her class has
+/// Divides the files between the users Ada and Ben. Ada gets two thirds, because her class has
 /// twice the weight. Both jobs end at about the same time.
 pub fn divide(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let files_of = |for_ben: bool| {
@@ -114,8 +118,8 @@ pub fn divide(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (files_of(false), files_of(true))
 }
 
-/// Returns the pause for each task in milliseconds. With it, a dozen processes take about fifteen
-/// seconds.
+/// Returns the pause of each task in milliseconds, so that a dozen processes take about fifteen
+/// seconds for all files. Returns 0 for many files.
 pub fn default_pause_ms(files: usize) -> u64 {
     const TOTAL_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;

@@ -78,7 +78,8 @@ impl LiveView {
     }
 }
 
-/// Counts fair-share work only, because reservations and services do not depend on weights.
+/// Describes the held quanta and the due quanta of a user. Only fair-share work counts, because
+/// reservations and services do not depend on weights.
 fn holding_text(shares: Option<&Shares>, user: &str) -> String {
     let is_of_user = |share: &&UserShare| share.user.as_str() == user;
     let fair_classes = shares

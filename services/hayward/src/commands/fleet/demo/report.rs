@@ -62,6 +62,7 @@ fn format_seconds(ms: u64) -> String {
     format!("{}.{}", ms / 1000, ms % 1000 / 100)
 }
 
+/// Returns the quantum-milliseconds that the owner received, and those that were due.
 fn sum_ledger(state: &DemoState, owner: &Owner) -> (u64, u64) {
     let rows = state.shares.iter().flat_map(|shares| &shares.ledger);
     rows.filter(|row| row.user.as_str() == owner.user && row.class == owner.class)

@@ -45,14 +45,15 @@ pub struct DemoState {
 }
 
 impl DemoState {
-    pub fn total(&self) -> u64 {
+    pub fn total_tasks(&self) -> u64 {
         self.jobs
             .iter()
             .filter_map(|job| job.tasks)
             .map(|tasks| tasks.total)
             .sum()
     }
-    pub fn finished(&self) -> u64 {
+
+    pub fn finished_tasks(&self) -> u64 {
         let tasks = self.jobs.iter().filter_map(|job| job.tasks);
         tasks.map(|tasks| tasks.succeeded + tasks.failed).sum()
     }
@@ -128,7 +129,7 @@ impl Work {
             .filter(|node| Some(*node) != reserved.as_ref())
             .max_by_key(|node| allocation_count(node))
             .context("every node is reserved")?;
-        let item = BlockRequest {
+        let request = BlockRequest {
             kind: BlockKind::Node,
             identifier: node.to_string(),
             action: BlockAction::Evacuate,
@@ -141,7 +142,7 @@ impl Work {
             evacuation: None,
         };
         let blocklist = fleet.client(&fleet.addresses.blocklist, "operator")?;
-        let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &item).await?;
+        let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &request).await?;
         Ok(node.clone())
     }
 

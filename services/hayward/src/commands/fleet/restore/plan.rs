@@ -1,4 +1,4 @@
-//! The effects of a restore, as text.
+//! Describes the effects of a restore as text: the revisions that each service has, gets and loses.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use crate::prepare::SERVICES;
 
 pub struct Plan<'a> {
     pub saved: &'a RestoreSource,
+    /// Histories in the database before the restore, by schema.
     pub before: &'a BTreeMap<String, History>,
 }
 

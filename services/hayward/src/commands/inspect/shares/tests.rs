@@ -1,3 +1,6 @@
+//! Tests the tables of `hayward shares`. The fleet has one pool of 30 quanta, of which 24 are
+//! usable, two classes, and the user Ada with two jobs.
+
 use hayward_rm_scheduler_api::policy::SharePolicy;
 use hayward_rm_scheduler_api::shares::{CapParts, Idle, Turn, UserShare};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
@@ -141,12 +144,12 @@ fn shares_are_listed_by_class_user_and_work() {
 
 #[test]
 fn preempted_quanta_are_shown_with_their_budget() {
-    assert_eq!(preempted_quanta(&Budgets::default()), "");
+    assert_eq!(preempted_text(&Budgets::default()), "");
     let budgets: Budgets = serde_json::from_value(serde_json::json!({
         "pools": [{"pool": "idle", "spent": 0}, {"pool": "busy", "allowed": 40, "spent": 7}],
         "users": [{"tree": "busy", "user": "ada", "spent": 7}],
     }))
     .unwrap();
     let expected = "\ntaken back for others within the hour, in quanta: pool busy 7 of 40, ada 7\n";
-    assert_eq!(preempted_quanta(&budgets), expected);
+    assert_eq!(preempted_text(&budgets), expected);
 }

@@ -8,7 +8,7 @@ use hayward_vocabulary::{Size, WorkKind};
 use crate::amounts;
 
 pub fn parse_submission(text: &str) -> anyhow::Result<Submission> {
-    let mut work = Submission {
+    let mut submission = Submission {
         name: None,
         kind: WorkKind::Job,
         user: None,
@@ -29,31 +29,31 @@ pub fn parse_submission(text: &str) -> anyhow::Result<Submission> {
                 .with_context(|| format!("{name}: {value:?} is no number"))
         };
         match name {
-            "name" => work.name = Some(value.parse()?),
-            "kind" => work.kind = parse_kind(value)?,
-            "user" => work.user = Some(value.parse()?),
-            "class" => work.class = Some(value.to_owned()),
-            "queue" => work.queue = Some(value.to_owned()),
-            "pool" => work.pool = Some(value.to_owned()),
-            "processes" => work.processes = Some(parse_number()?),
-            "tasks" => work.tasks = Some(parse_number()?),
-            "task" => work.task_ms = Some(amounts::parse_duration_ms(value)?),
-            "threads" => work.threads = Some(u32::try_from(parse_number()?)?),
-            "machine" => work.machines.push(value.parse()?),
+            "name" => submission.name = Some(value.parse()?),
+            "kind" => submission.kind = parse_kind(value)?,
+            "user" => submission.user = Some(value.parse()?),
+            "class" => submission.class = Some(value.to_owned()),
+            "queue" => submission.queue = Some(value.to_owned()),
+            "pool" => submission.pool = Some(value.to_owned()),
+            "processes" => submission.processes = Some(parse_number()?),
+            "tasks" => submission.tasks = Some(parse_number()?),
+            "task" => submission.task_ms = Some(amounts::parse_duration_ms(value)?),
+            "threads" => submission.threads = Some(u32::try_from(parse_number()?)?),
+            "machine" => submission.machines.push(value.parse()?),
             _ => {
-                let size = work.size.get_or_insert_with(Size::default);
+                let size = submission.size.get_or_insert_with(Size::default);
                 set_dimension(size, name, value)?;
             }
         }
     }
-    // A size without memory has the default memory.
-    if let Some(size) = &mut work.size
+    // A size without memory gets the default memory, except for a reservation.
+    if let Some(size) = &mut submission.size
         && size.memory_bytes == 0
-        && work.kind != WorkKind::Reservation
+        && submission.kind != WorkKind::Reservation
     {
         size.memory_bytes = hayward_vocabulary::resources::GIB;
     }
-    Ok(work)
+    Ok(submission)
 }
 
 pub fn parse_nodes(text: &str) -> anyhow::Result<NewNodes> {

@@ -84,7 +84,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "lost",
     ];
     let mut table = Table::new(header).align_right(&[0, 4, 7]);
-    let key = |leave: &Leaves| {
+    let group_key = |leave: &Leaves| {
         let group = (leave.round, leave.work.clone(), leave.node.clone());
         (
             group,
@@ -97,7 +97,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     while let Some(leave) = remaining.first() {
         let group_size = remaining
             .iter()
-            .take_while(|it| key(it) == key(leave))
+            .take_while(|it| group_key(it) == group_key(leave))
             .count();
         let lost = remaining[..group_size].iter().filter_map(|it| it.lost_ms);
         let lost = lost.fold(None, |sum: Option<u64>, ms| {

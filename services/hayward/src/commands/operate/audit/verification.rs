@@ -3,7 +3,7 @@
 use hayward_publication::audit::{AuditOutcome, AuditPage, Break, Link};
 use serde::Serialize;
 
-/// Chains of all services with pages.
+/// Chains of records, one for each service with at least one page.
 #[derive(Debug, Default, Serialize)]
 pub struct Verification {
     pub chains: Vec<Chain>,
@@ -14,6 +14,7 @@ pub struct Verification {
 pub struct Chain {
     pub service: String,
     pub records: u64,
+    /// Number of records about refused requests.
     pub refused: u64,
     /// Number of the last valid record.
     pub last: u64,
@@ -21,6 +22,7 @@ pub struct Chain {
     pub broken: Option<String>,
     /// Number of the first invalid record. `None` if all records are valid.
     pub first_broken: Option<u64>,
+    /// Position in the chain after the last verified record.
     #[serde(skip)]
     position: Link,
 }

@@ -1,4 +1,5 @@
-//! Evidence against a node: state, scores, cost and facts.
+//! `hayward blocks evidence`: shows the evidence against a node. It consists of state, scores, cost
+//! and facts such as failed launches.
 
 use std::fmt::Write as _;
 

@@ -61,8 +61,8 @@ async fn evidence_text(session: &Session, node: &NodeName, renderer: &Renderer) 
     let evidence: Option<Evidence> = response
         .ok()
         .and_then(|response| parse_response(response).ok());
-    let evidence_text = evidence.filter(|it| it.item.is_some() || !it.facts.is_empty());
-    evidence_text.map_or_else(String::new, |it| evidence::render(&it, MAX_FACTS, renderer))
+    let relevant = evidence.filter(|it| it.item.is_some() || !it.facts.is_empty());
+    relevant.map_or_else(String::new, |it| evidence::render(&it, MAX_FACTS, renderer))
 }
 
 fn section(title: &str, body: &str, renderer: &Renderer) -> String {
@@ -162,7 +162,8 @@ fn pool_text(view: &NodeView) -> String {
     }
 }
 
-/// Describes what the node's lease will do if the node stays silent. (W7)
+/// Describes what happens when the node stays silent. Exclusive work may run on a silent node until
+/// its lease ends, and only then may a successor start elsewhere. (W7)
 fn lease_text(lease: &LeaseView) -> String {
     let work = match lease.ends_after_ms {
         0 => "no exclusive work runs there".to_owned(),

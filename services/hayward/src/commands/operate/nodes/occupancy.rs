@@ -9,6 +9,7 @@ use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
+/// Field names of a page of `/v1/occupancy`.
 pub(super) const NODE_PAGES: PageFields = PageFields {
     list: "nodes",
     next: "next_cursor",
@@ -48,7 +49,8 @@ pub fn render_table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
-/// Returns the first reason that keeps the node from taking work.
+/// Returns the first reason that keeps the node from taking work, otherwise `up`. A node that
+/// offers less than it has granted is `shrank`.
 fn state_cell(node: &NodeOccupancy) -> Cell {
     match node {
         _ if !node.responsive => toned("lost", Tone::Bad),

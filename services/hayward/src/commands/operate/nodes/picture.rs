@@ -37,22 +37,25 @@ pub async fn run(session: Session, file: &Path, sort: Sort) -> anyhow::Result<()
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let response = pages::read_all(&client, "/v1/occupancy", NODE_PAGES).await?;
     let all: Occupancy = serde_json::from_value(response)?;
-    let shapes = svg(all.nodes, sort, &session.url(Service::JobConverter)?);
-    std::fs::write(file, shapes).with_context(|| file.display().to_string())?;
+    let picture = draw_svg(all.nodes, sort, &session.url(Service::JobConverter)?);
+    std::fs::write(file, picture).with_context(|| file.display().to_string())?;
     note(&format!("{} shows the nodes", file.display()));
     Ok(())
 }
 
-fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
+fn draw_svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
     nodes.retain(|node| node.up);
-    nodes.sort_by(|a, b| match sort {
-        Sort::Size => (b.capacity.memory_bytes, &a.node).cmp(&(a.capacity.memory_bytes, &b.node)),
-        Sort::Name => a.node.cmp(&b.node),
+    nodes.sort_by(|left, right| match sort {
+        Sort::Size => {
+            let by_memory = right.capacity.memory_bytes.cmp(&left.capacity.memory_bytes);
+            by_memory.then_with(|| left.node.cmp(&right.node))
+        }
+        Sort::Name => left.node.cmp(&right.node),
     });
     let (mut x, mut y, mut row_height) = (GAP, HEADER_HEIGHT, 0.0_f64);
     let mut shapes = String::new();
     for node in &nodes {
-        let side = SIDE_OF_GIB * gib(node.capacity.memory_bytes).sqrt().max(0.5);
+        let side = SIDE_OF_GIB * to_gib(node.capacity.memory_bytes).sqrt().max(0.5);
         if x + side > PICTURE_WIDTH && x > GAP {
             (x, y, row_height) = (GAP, y + row_height + GAP, 0.0);
         }
@@ -77,7 +80,10 @@ const PATTERNS: &str = "<defs>\
 
 /// Returns the header with the total memory, and the part of each kind of work.
 fn header_text(nodes: &[NodeOccupancy]) -> String {
-    let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
+    let total: f64 = nodes
+        .iter()
+        .map(|it| to_gib(it.capacity.memory_bytes))
+        .sum();
     let total_of = |kind: WorkKind| -> f64 {
         let quanta_gib = |node: &NodeOccupancy| {
             let shares = node.shares.iter().filter(|share| share.kind == kind);
@@ -104,7 +110,7 @@ struct Square {
 
 fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str) {
     let Square { x, y, side } = *square;
-    let memory_gib = gib(node.capacity.memory_bytes);
+    let memory_gib = to_gib(node.capacity.memory_bytes);
     let name = escape(node.node.as_str());
     // Writing to a string never fails.
     let _ = writeln!(
@@ -150,8 +156,8 @@ fn route_segment(kind: WorkKind) -> &'static str {
     }
 }
 
-/// Returns a colour from a hash of the user name (FNV-1a), so that a user has the same colour in
-/// every picture.
+/// Returns a hue in degrees, from a hash of the user name (FNV-1a), so that a user has the same
+/// colour in every picture.
 fn hue(user: &UserName) -> u32 {
     let hash = user.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -160,10 +166,10 @@ fn hue(user: &UserName) -> u32 {
 }
 
 fn quantum_gib(node: &NodeOccupancy) -> f64 {
-    gib(node.quantum.0.memory_bytes)
+    to_gib(node.quantum.0.memory_bytes)
 }
 
-fn gib(bytes: u64) -> f64 {
+fn to_gib(bytes: u64) -> f64 {
     to_f64(bytes) / GIB
 }
 
@@ -244,15 +250,15 @@ mod tests {
         let mut lost = node("n3", 9, Vec::new());
         lost.up = false;
         let nodes = vec![node("n1", 4, Vec::new()), node("n2", 16, work), lost];
-        let shapes = svg(nodes, Sort::Size, "http://jobs");
+        let picture = draw_svg(nodes, Sort::Size, "http://jobs");
         let header = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
-        assert!(shapes.contains(header), "{shapes}");
+        assert!(picture.contains(header), "{picture}");
         // The larger node comes first and is twice as wide. The largest band is on top, and a job
         // has one band.
         let position_of = |text: &str| {
-            shapes
+            picture
                 .find(text)
-                .unwrap_or_else(|| panic!("{text} in {shapes}"))
+                .unwrap_or_else(|| panic!("{text} in {picture}"))
         };
         assert!(position_of("n2: 16.0 GiB") < position_of("n1: 4.0 GiB"));
         assert!(position_of("width=\"96.0\"") < position_of("width=\"48.0\""));
@@ -260,8 +266,8 @@ mod tests {
             position_of("svc_s of bob: 1 processes, 6 quanta")
                 < position_of("job_a of ann: 2 processes, 2 quanta")
         );
-        assert!(shapes.contains("href=\"http://jobs/v1/jobs/job_a\""));
-        assert!(shapes.contains("height=\"36.0\" fill=\"url(#service)\""));
-        assert!(!shapes.contains("n3"));
+        assert!(picture.contains("href=\"http://jobs/v1/jobs/job_a\""));
+        assert!(picture.contains("height=\"36.0\" fill=\"url(#service)\""));
+        assert!(!picture.contains("n3"));
     }
 }

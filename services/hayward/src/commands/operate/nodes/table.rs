@@ -1,5 +1,5 @@
-//! The table of nodes. Full resources are highlighted. The reason of a state fills the rest of the
-//! line.
+//! Renders the table of `hayward nodes`. Full resources are highlighted. The reason of a state
+//! fills the rest of the line.
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_node_status_api::NodeView;
@@ -26,12 +26,12 @@ pub fn render(fleet: &Fleet, renderer: &Renderer) -> String {
         colour: false,
         ..*renderer
     };
-    let plain_text = rows(fleet, &plain, 0);
+    let plain_text = render_rows(fleet, &plain, 0);
     let widest = plain_text.lines().map(|line| line.chars().count()).max();
     let width = LINE_WIDTH
         .saturating_sub(widest.unwrap_or(0))
         .max(MIN_REASON_WIDTH);
-    let mut text = rows(fleet, renderer, width);
+    let mut text = render_rows(fleet, renderer, width);
     for service in &fleet.unavailable {
         let warning = format!("{service} does not answer: what it would say is left out\n");
         text += &renderer.paint(&warning, Tone::Warning);
@@ -39,7 +39,7 @@ pub fn render(fleet: &Fleet, renderer: &Renderer) -> String {
     text
 }
 
-fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
+fn render_rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let header = [
         "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
     ];
@@ -71,7 +71,7 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
 /// in parentheses.
 fn pool_cell(fleet: &Fleet, view: &NodeView) -> Cell {
     match fleet.occupancy_of(view) {
-        Some(held) => (&held.pool).into(),
+        Some(occupancy) => (&occupancy.pool).into(),
         None => toned(format!("({})", view.entry.pool), Tone::Faint),
     }
 }
@@ -81,7 +81,7 @@ fn held_cell(fleet: &Fleet, view: &NodeView) -> Cell {
         || "-".into(),
         |node| {
             let all = node.order + node.over;
-            let text = format!("{} {}/{}", bar(node.held, all), node.held, node.order);
+            let text = format!("{} {}/{}", draw_bar(node.held, all), node.held, node.order);
             toned(
                 text,
                 if node.over > 0 {
@@ -115,13 +115,13 @@ fn usage_cell(amount: u64, total: u64) -> Cell {
         return "-".into();
     }
     let percent = amount.saturating_mul(100) / total;
-    let text = format!("{} {percent}%", bar(amount, total));
+    let text = format!("{} {percent}%", draw_bar(amount, total));
     let is_full = percent >= FULL_PERCENT;
     toned(text, if is_full { Tone::Warning } else { Tone::Plain })
 }
 
 /// Draws the used part full and the free part dotted.
-fn bar(amount: u64, total: u64) -> String {
+fn draw_bar(amount: u64, total: u64) -> String {
     bars::draw_share(amount.min(total), total, total, BAR_WIDTH)
 }
 
@@ -194,7 +194,8 @@ mod tests {
 
     use super::*;
 
-    const AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
+    /// Time at which the nodes got their state.
+    const SINCE: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
 
     fn node(name: &str, health: Health, schedulable: bool, reason: &str) -> NodeView {
         NodeView {
@@ -213,7 +214,7 @@ mod tests {
                 health,
                 schedulable,
                 reason: reason.into(),
-                since: AT,
+                since: SINCE,
                 drain: None,
                 boot_id: "b".into(),
                 agent_instance: "a".into(),
@@ -274,8 +275,8 @@ mod tests {
             identifier: name.into(),
             action: BlockAction::Mark,
             cause: "4 launches failed in 2 min".into(),
-            start: AT,
-            end: Some(AT.plus_ms(8_100_000)),
+            start: SINCE,
+            end: Some(SINCE.plus_ms(8_100_000)),
             sources: ["auto".to_owned()].into(),
             removal_no: 0,
             job: None,
@@ -308,7 +309,7 @@ mod tests {
         };
         let renderer = Renderer {
             colour: false,
-            now: AT.plus_ms(7_500_000),
+            now: SINCE.plus_ms(7_500_000),
         };
         let table = render(&fleet, &renderer);
         for line in table.lines() {

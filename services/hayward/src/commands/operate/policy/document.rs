@@ -1,5 +1,5 @@
-//! Reads a policy from a file of YAML or JSON, alone or with its generation. All faults are
-//! reported together.
+//! Reads a policy from a file of YAML or JSON, alone or with the number of its version (its
+//! generation). All faults are reported together.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Effects of a policy change, as text.
+//! Describes the effects of a policy change as text: changed pools, classes and entitlements, and
+//! processes that would start or leave.
 
 use std::fmt::Write as _;
 
@@ -37,10 +38,10 @@ pub fn render(response: &PolicyAnswer, dry_run: bool, renderer: &Renderer) -> St
     text
 }
 
-fn push_list(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = String>) {
-    let omitted = all.len().saturating_sub(MAX_LINES);
+fn push_list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+    let omitted = lines.len().saturating_sub(MAX_LINES);
     let _ = writeln!(text, "{title}:");
-    for line in all.take(MAX_LINES) {
+    for line in lines.take(MAX_LINES) {
         let _ = writeln!(text, "  {}", sanitize(&line));
     }
     if omitted > 0 {

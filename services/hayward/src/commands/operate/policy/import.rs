@@ -1,4 +1,5 @@
-//! `hayward policy import`: converts the configuration of DUCC to a policy. It needs no fleet.
+//! `hayward policy import`: converts the configuration of DUCC, an older cluster manager, to a
+//! policy. The command needs no fleet.
 
 use std::path::{Path, PathBuf};
 

@@ -31,27 +31,29 @@ const FINAL_POLL_SECONDS: u64 = 1;
 /// Seconds between checks for the end of the work, while none of its processes run.
 const POLL_SECONDS: u64 = 1;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of polls without output after the end of the work. A process of a lost node ends
-/// only when the node is given up.
-const MAX_IDLE: u32 = 5;
+/// Maximum number of polls in a row without output, after the end of the work. The same limit
+/// applies to polls for work that no service knows.
+const MAX_IDLE_POLLS: u32 = 5;
 
 /// The followed work.
 pub struct Source {
     work: WorkId,
-    /// The only process to follow. `None` follows all processes.
+    /// The only process to follow. `None` means all processes.
     only: Option<AllocationId>,
     /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
     end_condition: EndCondition,
 }
 
-/// Source that decides when the work has ended.
+/// The event that ends the followed work.
 pub enum EndCondition {
+    /// The job or service has ended.
     Work,
+    /// The worker pool is stopped.
     Pool,
-    /// Id of an application, and a task. With a task, only the end of that task counts.
+    /// The application with this id has ended. With a task, only the end of that task counts.
     Application(String, Option<String>),
-    /// End of the last process of the work.
+    /// The last process of the work has ended.
     LastProcess,
 }
 
@@ -95,15 +97,16 @@ impl Source {
         })
     }
 
-    /// Removes the output of other processes.
-    fn filter(&self, logs: &mut WorkLogs) {
+    /// Removes the output of processes that are not followed.
+    fn retain_followed(&self, logs: &mut WorkLogs) {
         if let Some(only) = &self.only {
             logs.pieces.retain(|it| it.container == *only);
             logs.ended.retain(|it| it.id == *only);
         }
     }
 
-    /// Returns true if all processes in the response have ended.
+    /// Returns true if the response shows the end of the last followed process, and this is the end
+    /// condition. Other end conditions need a separate request.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
         let has_ended_process = !logs.ended.is_empty();
         matches!(self.end_condition, EndCondition::LastProcess)
@@ -131,18 +134,18 @@ pub async fn run(
     // This request also fails for unknown work.
     let mut ended = is_over(session, jobs, source).await?;
     let mut path = first_path(arguments, &source.work);
-    let (mut wait, mut idle, mut unknown, mut was_live) = (0, 0, 0, false);
+    let (mut wait_seconds, mut idle_polls, mut unknown_polls, mut was_live) = (0, 0, 0, false);
     let mut lines = OutputLines {
         names: source.names.clone(),
         ..OutputLines::default()
     };
     loop {
-        let query = format!("{path}wait={wait}");
+        let query = format!("{path}wait={wait_seconds}");
         let Some(mut logs) = read_logs(&containers, &query, arguments.follow).await? else {
             continue;
         };
         let has_output = !(logs.pieces.is_empty() && logs.ended.is_empty());
-        source.filter(&mut logs);
+        source.retain_followed(&mut logs);
         ended = ended || source.has_ended(&logs);
         if session.out.json {
             session.out.json(&serde_json::to_value(&logs)?)?;
@@ -150,8 +153,10 @@ pub async fn run(
             print(&super::clean_for_terminal(&lines.format(&logs)))?;
         }
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
-        idle = if has_output { 0 } else { idle + 1 };
-        if !has_output && (!arguments.follow || (ended && (logs.live == 0 || idle > MAX_IDLE))) {
+        idle_polls = if has_output { 0 } else { idle_polls + 1 };
+        if !has_output
+            && (!arguments.follow || (ended && (logs.live == 0 || idle_polls > MAX_IDLE_POLLS)))
+        {
             break;
         }
         if !arguments.follow {
@@ -161,16 +166,16 @@ pub async fn run(
             ended = ended || is_over(session, jobs, source).await?;
         }
         was_live = was_live || has_output || logs.live > 0;
-        unknown += 1;
+        unknown_polls += 1;
         if ended || was_live || is_known(session, source).await? {
-            unknown = 0;
+            unknown_polls = 0;
         }
         anyhow::ensure!(
-            unknown <= MAX_IDLE,
+            unknown_polls <= MAX_IDLE_POLLS,
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
             source.work
         );
-        wait = match (ended, logs.live) {
+        wait_seconds = match (ended, logs.live) {
             (true, _) => FINAL_POLL_SECONDS,
             (false, 0) => POLL_SECONDS,
             (false, _) => LONG_POLL_SECONDS,
@@ -182,7 +187,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Sends one request. Returns `None` after a pause if a follower has to repeat the request.
+/// Sends one request. With `follow`, a temporary failure is not an error: the function pauses and
+/// returns `None`, and the caller repeats the request.
 async fn read_logs(
     containers: &Client,
     query: &str,
@@ -208,7 +214,7 @@ fn first_path(arguments: &Arguments, work: &WorkId) -> String {
     format!("/v1/logs/{work}?{parts}")
 }
 
-/// Returns true if the scheduler knows the work. Known work without processes may still start some.
+/// Returns true if the scheduler knows the work, because such work may still start processes.
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
     if !matches!(source.end_condition, EndCondition::LastProcess)
@@ -420,9 +426,9 @@ mod tests {
             piece("alc_1", "svc_1.0", "one\n"),
             piece("alc_2", "svc_1.1", "two\n"),
         ]);
-        source.filter(&mut logs);
+        source.retain_followed(&mut logs);
         assert_eq!(OutputLines::default().format(&logs), "two\n");
-        assert!(!source.has_ended(&logs), "it lives");
+        assert!(!source.has_ended(&logs), "the process still runs");
     }
 
     #[test]

@@ -90,8 +90,8 @@ pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCod
     let (service, etag) = current_submission(&client, &update.id).await?;
     let (id, after) = (update.id.clone(), update.after.clone());
     let service = match &update.file {
-        Some(file) => from_file(file)?,
-        None => with_flags(service, update)?,
+        Some(file) => read_service_file(file)?,
+        None => apply_flags(service, update)?,
     };
     put_submission(session, &id, &service, &etag, &after).await
 }
@@ -111,14 +111,17 @@ async fn current_submission(
     Ok((response.body, etag.to_owned()))
 }
 
-fn from_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
+fn read_service_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
     match read_document(file, DocumentKind::Service)? {
         document::Document::Service(service) => Ok(service),
         _ => bail!("{} is not about a service", display_name(file)),
     }
 }
 
-fn with_flags(mut service: ServiceSubmission, update: Update) -> anyhow::Result<ServiceSubmission> {
+fn apply_flags(
+    mut service: ServiceSubmission,
+    update: Update,
+) -> anyhow::Result<ServiceSubmission> {
     let Update {
         common,
         instances,
@@ -163,8 +166,8 @@ fn with_flags(mut service: ServiceSubmission, update: Update) -> anyhow::Result<
     Ok(service)
 }
 
-/// Merges two descriptions of a container. The user of the container is not part of the image name,
-/// and stays unless a new one is given.
+/// Merges the given container settings into the previous ones. User, mounts and the read-only mode
+/// stay unless a flag sets them.
 fn merge_containers(
     new: Option<ContainerSubmission>,
     before: Option<ContainerSubmission>,
@@ -264,15 +267,16 @@ mod tests {
         update: Update,
     }
 
-    fn submission_after(words: &[&str]) -> ServiceSubmission {
+    /// Returns the submission of a service with three instances, changed by these flags.
+    fn submission_after(flags: &[&str]) -> ServiceSubmission {
         let before = json!({
             "name": "echo", "command": ["/bin/echo", "a"], "instances": 3,
             "environment": { "A": "1", "B": "2" }, "size": { "memory_bytes": 7, "cpu_milli": 9 },
             "container": { "image": "echo:1", "uid": 2000, "gid": 2001 },
         });
-        let arguments = ["update", "svc_1"].into_iter().chain(words.iter().copied());
+        let arguments = ["update", "svc_1"].into_iter().chain(flags.iter().copied());
         let update = UpdateCommand::try_parse_from(arguments).unwrap().update;
-        with_flags(serde_json::from_value(before).unwrap(), update).unwrap()
+        apply_flags(serde_json::from_value(before).unwrap(), update).unwrap()
     }
 
     #[test]

@@ -156,8 +156,8 @@ pub async fn run(session: &Session, file: &Path, after: &AfterSubmit) -> anyhow:
     })
 }
 
-/// Waits for the decision about the application: accepted, refused, or the reason of its wait.
-/// After a timeout it returns the current state.
+/// Waits until the application is refused, runs, or waits with a verdict. After a timeout, returns
+/// the current state.
 async fn wait_for_decision(client: &Client, path: &str) -> anyhow::Result<Value> {
     const TIMEOUT: Duration = Duration::from_secs(10);
     let started = Instant::now();

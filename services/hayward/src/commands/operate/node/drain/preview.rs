@@ -51,17 +51,17 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     if !moves.is_empty() {
         let _ = write!(text, "\n{moves}");
     }
-    let mut stays = Table::new(["stays", "of", "why", "detail"]);
+    let mut stays_table = Table::new(["stays", "of", "why", "detail"]);
     for allocation in &drain.stays {
-        stays.push_row([
+        stays_table.push_row([
             toned(&allocation.work, Tone::Bad),
             (&allocation.user).into(),
             enum_text(&allocation.why).into(),
             (&allocation.detail).into(),
         ]);
     }
-    if !stays.is_empty() {
-        let _ = write!(text, "\n{}", stays.render(renderer));
+    if !stays_table.is_empty() {
+        let _ = write!(text, "\n{}", stays_table.render(renderer));
     }
     text += "\n";
     if drain.without_room > 0 {
