@@ -5,7 +5,6 @@
 //! every request, even for a cached signature.
 
 mod caller;
-mod groups;
 mod impersonation;
 mod keys;
 mod lifetime;
@@ -14,9 +13,9 @@ mod signature;
 mod tenants;
 mod token;
 mod token_peek;
+mod user_groups;
 
 pub use caller::{Caller, Requester, TokenValidity};
-pub use groups::{Groups, InvalidGroups};
 pub(crate) use impersonation::requested_user;
 pub use impersonation::{ACT_AS, ANYONE, MAX_USERS, orchestrator_subject};
 pub use keys::{Keys, NewIssuerKey, TokenSpec, read_secret, write_atomically};
@@ -25,6 +24,7 @@ pub use scope::{InvalidScope, Scope};
 pub use tenants::Tenant;
 pub use token::{Claims, Issuer, Refusal, Verifier};
 pub(crate) use token_peek::TokenPeek;
+pub use user_groups::{Groups, InvalidGroups};
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ pub struct Principal {
     pub groups: Groups,
     /// Users that an orchestrator may represent. See [`ACT_AS`].
     pub act_as: Vec<String>,
-    /// Tenant of the user. It is read from the keys directory and not from the token. `None`
-    /// outside a tenant.
+    /// Tenant of the user, from the keys directory and not from the token. `None` if the user has
+    /// no tenant.
     pub tenant: Option<Arc<Tenant>>,
     /// The orchestrator that acts for this user. `None` if the user acts directly (S11).
     pub actor: Option<String>,
@@ -138,6 +138,7 @@ impl Principal {
         }
     }
 
+    /// Returns the name of the service. Returns `None` if the caller is not a service.
     pub fn service(&self) -> Option<&str> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Service(name) => Some(name.as_str()),
@@ -145,6 +146,7 @@ impl Principal {
         })
     }
 
+    /// Returns the node of the agent. Returns `None` if the caller is not an agent.
     pub fn agent(&self) -> Option<&NodeName> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Agent(node) => Some(node),
@@ -152,7 +154,8 @@ impl Principal {
         })
     }
 
-    /// Returns the work with the tasks that the caller may lease. Returns `None` for other callers.
+    /// Returns the job whose tasks the caller may lease. Returns `None` if the caller is not a task
+    /// runner.
     pub fn runner(&self) -> Option<&WorkId> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Runner(work) => Some(work),
@@ -160,6 +163,7 @@ impl Principal {
         })
     }
 
+    /// Returns whether the caller owns this worker pool.
     pub fn owns(&self, pool: &str) -> bool {
         self.scopes
             .iter()

@@ -29,7 +29,8 @@ pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
 /// Default timeout of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle timeout. It is shorter than that of the server.
+/// Idle timeout of a connection. It is shorter than the timeout of the server, so that the client
+/// does not use a connection that the server is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -140,7 +141,8 @@ impl Client {
         Self::new(urls.split(',').filter(|url| !url.trim().is_empty()), token)
     }
 
-    /// Creates a call, which is completed before it is sent. The path begins with `/`.
+    /// Creates a call. The caller adds headers and a body, and then sends it. The path begins with
+    /// `/`.
     pub fn call(&self, method: Method, path: impl Into<String>) -> Call {
         Call::new(self.clone(), method, path.into())
     }

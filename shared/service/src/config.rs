@@ -140,6 +140,8 @@ pub enum LogFormat {
 }
 
 impl ServerSettings {
+    /// Returns the address of the database.
+    ///
     /// # Errors
     /// If it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {

@@ -1,19 +1,20 @@
 //! Impersonation: an orchestrator names a user in a header, for one request (S10).
 //!
 //! The request then has the rights of that user, and shares are charged to the user. The
-//! orchestrator remains the actor in audit records. Its token lists the users, so every service can
-//! check it offline. An impersonated request cannot impersonate again. An orchestrator in a tenant
-//! acts only for users of that tenant (see `tenants`).
+//! orchestrator remains the actor in audit records. The token of the orchestrator lists its users,
+//! so every service can check the right offline. An impersonated request cannot impersonate again.
+//! An orchestrator in a tenant acts only for users of that tenant (see `tenants`).
 
 use http::{HeaderMap, HeaderName};
 
 use super::{Groups, Principal, Scope};
 use crate::problem::{Code, Problem};
 
+/// Header with the user that an orchestrator acts for.
 pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
 /// Entry in a token that allows every user.
 pub const ANYONE: &str = "*";
-/// Most users in a token. The token must fit into a header.
+/// Maximum number of users in a token. The token must fit into a header.
 pub const MAX_USERS: usize = 100;
 
 /// Returns the subject of the token of this orchestrator.
@@ -109,7 +110,10 @@ mod tests {
         assert!(etl.acting_as("ben").is_err());
         assert!(etl.acting_as("*").is_err());
         assert!(orchestrator(&[ANYONE]).acting_as("ben").is_ok());
-        assert!(orchestrator(&[]).acting_as("ada").is_err(), "S4");
+        assert!(
+            orchestrator(&[]).acting_as("ada").is_err(),
+            "an empty list grants nothing (S4)"
+        );
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
         let owner = user(Scope::Owner("p1".to_owned())).with_tenant(Some(Arc::new(acme)));
         assert!(
             !owner.may_see_user("ada") && !user(Scope::Auditor).may_see_user("ada"),
-            "S4"
+            "only submitters see their tenant by name (S4)"
         );
         for scope in [Scope::Operator, Scope::Viewer] {
             assert!(user(scope).may_see_user("ben"));

@@ -24,7 +24,7 @@ const PUBLIC_KEYS_FILE: &str = "issuer.pub.pem";
 
 const PEM_END: &str = "-----END PUBLIC KEY-----";
 
-/// A new key pair of the issuer. It does not sign before [`Keys::install`].
+/// A new key pair of the issuer. Tokens are signed with it only after [`Keys::install`].
 pub struct NewIssuerKey {
     private: Zeroizing<String>,
     public: String,
@@ -85,8 +85,8 @@ impl Keys {
         Ok(issuer)
     }
 
-    fn write_public_keys(&self, issuer: &NewIssuerKey, before: &str) -> anyhow::Result<()> {
-        let text = format!("{}\n{before}", issuer.public.trim_end());
+    fn write_public_keys(&self, issuer: &NewIssuerKey, older_keys: &str) -> anyhow::Result<()> {
+        let text = format!("{}\n{older_keys}", issuer.public.trim_end());
         write_atomically(&self.dir.join(PUBLIC_KEYS_FILE), &text, 0o644)
     }
 
@@ -171,12 +171,12 @@ impl Keys {
     pub fn set_tenant(&self, user: &str, tenant: Option<&UserName>) -> anyhow::Result<()> {
         let user = UserName::new(user)?;
         let path = self.tenants_path();
-        let mut lines = tenants::read(&path)?;
+        let mut tenant_by_user = tenants::read(&path)?;
         match tenant {
-            Some(tenant) => lines.insert(user.to_string(), tenant.clone()),
-            None => lines.remove(user.as_str()),
+            Some(tenant) => tenant_by_user.insert(user.to_string(), tenant.clone()),
+            None => tenant_by_user.remove(user.as_str()),
         };
-        write_atomically(&path, &tenants::render(&lines), 0o600)
+        write_atomically(&path, &tenants::render(&tenant_by_user), 0o600)
     }
 
     /// Returns the path of the revocation list, with one `jti` per line. Services read it again
@@ -185,7 +185,7 @@ impl Keys {
         self.dir.join("revoked")
     }
 
-    /// Returns the names of the existing tokens, in order.
+    /// Returns the names of the existing tokens, sorted.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -216,7 +216,7 @@ impl Keys {
         Ok(read_secret(&self.token_path(name))?.trim().to_owned())
     }
 
-    /// Creates a token for `subject` in `tokens/<name>.token`. It replaces an older one.
+    /// Creates a token for `subject` in `tokens/<name>.token`. An older token there is replaced.
     ///
     /// # Errors
     /// If the name would leave the directory, or the token cannot be signed or written.
@@ -238,6 +238,7 @@ pub struct TokenSpec<'a> {
     pub subject: &'a str,
     pub scopes: &'a [Scope],
     pub groups: Groups,
+    /// Lifetime in milliseconds.
     pub life_ms: u64,
     pub clock: Arc<dyn Clock>,
 }
@@ -271,7 +272,7 @@ pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()
 /// If the file is missing, unreadable, or readable by others.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    // The bits of group and others are the lowest six.
+    // The lowest six bits are the permissions of the group and of all other users.
     ensure!(
         metadata.permissions().mode().trailing_zeros() >= 6,
         "{} can be read by others; `chmod 600` it",

@@ -1,4 +1,4 @@
-//! Longest lifetime of a token, by scope. A token with a longer lifetime is refused, even with a
+//! Maximum lifetime of a token, by scope. A token with a longer lifetime is refused, even with a
 //! valid signature.
 
 use jsonwebtoken::dangerous::insecure_decode_claims;
@@ -9,6 +9,7 @@ use super::Scope;
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
+/// Returns the maximum lifetime of a token with only this scope.
 fn max_ms(scope: &Scope) -> u64 {
     match scope {
         Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
@@ -21,15 +22,17 @@ fn max_ms(scope: &Scope) -> u64 {
     }
 }
 
-/// Returns the longest permitted lifetime. It is the shortest of the lifetimes of these scopes.
+/// Returns the maximum lifetime of a token. It is the shortest of the maxima of its scopes.
 pub fn max_lifetime_ms(scopes: &[Scope]) -> u64 {
     scopes.iter().map(max_ms).min().unwrap_or(DAY_MS)
 }
 
-/// Lifetime of a token, without verification. Only the holder of the token uses it.
+/// Lifetime of a token, read without verification. The holder of the token renews it by this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct TokenLifetime {
+    /// Time of issue, in seconds since 1970.
     iat: i64,
+    /// Time of expiry, in seconds since 1970.
     exp: i64,
 }
 

@@ -33,7 +33,7 @@ impl Tenant {
 
 type TenantsByUser = HashMap<String, Arc<Tenant>>;
 
-/// The file, which is read again when it changes.
+/// The tenants of all users. The file is read again when it changes. `None` without a file.
 pub(super) struct Tenants(Option<Watched<TenantsByUser>>);
 
 impl Tenants {
@@ -66,14 +66,14 @@ fn index_by_user(tenant_by_user: &BTreeMap<String, UserName>) -> TenantsByUser {
 }
 
 /// Returns the tenant of each user. An invalid line makes the whole file invalid, because skipping
-/// it could remove a user from a tenant.
+/// the line could remove a user from a tenant.
 pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
     };
-    let mut lines = BTreeMap::new();
+    let mut tenant_by_user = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let location = || format!("line {} of {}", index + 1, path.display());
         let mut fields = line.split_whitespace();
@@ -84,15 +84,15 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
         let user = user.with_context(|| format!("{} names no user", location()))?;
         let tenant: UserName = tenant.parse().with_context(location)?;
         let user = UserName::new(user).with_context(location)?;
-        let previous = lines.insert(user.to_string(), tenant);
+        let previous = tenant_by_user.insert(user.to_string(), tenant);
         ensure!(previous.is_none(), "{user} is twice in {}", path.display());
     }
-    Ok(lines)
+    Ok(tenant_by_user)
 }
 
-/// Returns the lines of the file, in order.
-pub(super) fn render(lines: &BTreeMap<String, UserName>) -> String {
-    let mut lines: Vec<_> = lines
+/// Returns the text of the file, with its lines in order.
+pub(super) fn render(tenant_by_user: &BTreeMap<String, UserName>) -> String {
+    let mut lines: Vec<_> = tenant_by_user
         .iter()
         .map(|(user, tenant)| format!("{tenant} {user}\n"))
         .collect();
@@ -112,15 +112,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_the_users_of_its_lines_and_no_user_is_in_two() {
+    fn a_tenant_has_the_users_of_its_lines_and_a_user_in_two_tenants_is_an_error() {
         let lines = read_text("acme ada\n\n acme  ann \nglobex ben\n").unwrap();
         let by_user = index_by_user(&lines);
         assert!(by_user["ada"].has("ann") && by_user["ann"].has("ada"));
         assert!(
             !by_user["ada"].has("ben") && !by_user["ada"].has("an"),
-            "S5"
+            "names are compared exactly (S5)"
         );
-        assert!(!by_user.contains_key("cy"), "S4");
+        assert!(
+            !by_user.contains_key("cy"),
+            "an absent user has no tenant (S4)"
+        );
         assert_eq!(render(&lines), "acme ada\nacme ann\nglobex ben\n");
         for bad in ["acme ada\nglobex ada", "acme", "acme ada ann", "acme ../x"] {
             assert!(read_text(bad).is_err(), "{bad}");

@@ -1,3 +1,5 @@
+//! Tests of tokens, scopes and the keys directory.
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -9,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::runtime::clock::{Clock, ManualClock};
 
+/// A new keys directory, and a clock that moves only when the test sets it.
 struct Fixture {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
@@ -127,7 +130,7 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
     let mint = |scope: &Scope| {
         let scopes = [scope.clone()];
         let life_ms = max_lifetime_ms(&scopes);
-        fixture.issuer().mint("ann", &scopes, life_ms).unwrap()
+        fixture.issuer().mint("ann", &scopes, lifetime_ms).unwrap()
     };
     let correct_time = fixture.clock.now();
     for (ahead_ms, is_accepted) in [(hour, true), (20 * hour, true), (100 * hour, false)] {
@@ -136,10 +139,10 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
         fixture.clock.set(correct_time);
         for (scope, token) in kinds.iter().zip(tokens) {
             let result = fixture.verifier().verify(&token);
-            let runner = matches!(scope, Scope::Runner(_));
+            let is_runner = matches!(scope, Scope::Runner(_));
             assert_eq!(
                 result.is_ok(),
-                is_accepted || runner,
+                is_accepted || is_runner,
                 "{scope} {ahead_ms} {result:?}"
             );
         }
@@ -281,7 +284,7 @@ fn the_largest_list_of_groups_still_fits_a_token() {
 
 /// The signature is valid, but the list of groups is not.
 #[test]
-fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_none() {
+fn a_token_with_a_bad_list_of_groups_is_refused_and_a_token_without_a_list_has_no_groups() {
     let fixture = fixture();
     let pem = std::fs::read_to_string(fixture.dir.path().join("keys/issuer.pem")).unwrap();
     let key = ed25519_dalek::SigningKey::from_pkcs8_pem(&pem).unwrap();
@@ -299,8 +302,8 @@ fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_non
         let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
         fixture.verifier().verify(&token)
     };
-    let old = verify(None).unwrap();
-    assert_eq!(*old, Principal::new("ann", [Scope::Submitter]));
+    let without_list = verify(None).unwrap();
+    assert_eq!(*without_list, Principal::new("ann", [Scope::Submitter]));
     let with_groups = verify(Some(serde_json::json!(["dev"]))).unwrap();
     let expected = Principal::new("ann", [Scope::Submitter]).with_groups(groups(&["dev"]));
     assert_eq!(*with_groups, expected);

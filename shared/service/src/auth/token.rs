@@ -33,9 +33,9 @@ use revoked::Revoked;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";
-/// Largest difference between the clocks of two nodes, in seconds.
+/// Maximum difference between the clocks of two nodes, in seconds.
 const MAX_CLOCK_SKEW_S: i64 = 24 * 3600;
-/// Largest token in bytes. A longer token is refused at once.
+/// Maximum length of a token, in bytes. A longer token is refused at once.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// Claims of a token. Times are seconds since 1970 (RFC 7519).
@@ -79,7 +79,7 @@ impl Issuer {
     /// If the file is missing, readable by others, or has no such key.
     pub fn new(private: PathBuf, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         signature::install();
-        let key = Watched::open(private, private_key)?;
+        let key = Watched::open(private, read_private_key)?;
         Ok(Self { key, clock })
     }
 
@@ -102,7 +102,7 @@ impl Issuer {
         groups: &Groups,
         lifetime_ms: u64,
     ) -> anyhow::Result<String> {
-        let mut claims = self.claims(name, scopes, lifetime_ms);
+        let mut claims = self.new_claims(name, scopes, lifetime_ms);
         claims.groups = groups.clone();
         self.sign(&claims)
     }
@@ -118,12 +118,12 @@ impl Issuer {
         users: Vec<String>,
         lifetime_ms: u64,
     ) -> anyhow::Result<String> {
-        let mut claims = self.claims(name, scopes, lifetime_ms);
+        let mut claims = self.new_claims(name, scopes, lifetime_ms);
         claims.act_as = users;
         self.sign(&claims)
     }
 
-    fn claims(&self, name: &str, scopes: &[Scope], lifetime_ms: u64) -> Claims {
+    fn new_claims(&self, name: &str, scopes: &[Scope], lifetime_ms: u64) -> Claims {
         let now = self.clock.now();
         Claims {
             sub: name.to_owned(),
@@ -148,7 +148,7 @@ impl Issuer {
     }
 }
 
-fn private_key(file: &Path) -> anyhow::Result<EncodingKey> {
+fn read_private_key(file: &Path) -> anyhow::Result<EncodingKey> {
     let key = SigningKey::from_pkcs8_pem(&read_secret(file)?)
         .ok()
         .context("the issuer key is not an Ed25519 key in PKCS#8 PEM")?;
@@ -159,15 +159,15 @@ fn private_key(file: &Path) -> anyhow::Result<EncodingKey> {
     Ok(EncodingKey::from_ed_der(der.as_bytes()))
 }
 
-const BEGIN: &str = "-----BEGIN";
+const PEM_BEGIN: &str = "-----BEGIN";
 
 /// Reads the public keys, newest first.
-fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
+fn read_public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let pems = text.split(BEGIN).skip(1);
+    let pems = text.split(PEM_BEGIN).skip(1);
     let keys = pems.map(|rest| {
-        let pem = format!("{BEGIN}{}\n", rest.trim_end());
+        let pem = format!("{PEM_BEGIN}{}\n", rest.trim_end());
         let key = VerifyingKey::from_public_key_pem(&pem)
             .ok()
             .context("the public key of the issuer is not an Ed25519 key in PEM")?;
@@ -178,8 +178,8 @@ fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     Ok(keys)
 }
 
-/// Returns the key of a token in the caches. Tokens are not stored, so that a memory dump has no
-/// usable token.
+/// Returns the digest under which a token is cached. Tokens themselves are not stored, so that a
+/// memory dump has no usable token.
 fn digest_of(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -250,9 +250,9 @@ impl VerifiedToken {
     /// that running work does not fail.
     fn expires_too_late(&self, now_s: i64) -> bool {
         let scopes = &self.principal.scopes;
-        let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
+        let is_runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
         !scopes.is_empty()
-            && !scopes.iter().any(runner)
+            && !scopes.iter().any(is_runner)
             && self.exp.saturating_sub(now_s) > self.max_lifetime_s() + MAX_CLOCK_SKEW_S
     }
 
@@ -262,7 +262,7 @@ impl VerifiedToken {
 }
 
 /// The public keys from one read of their file. Cached results refer to them and are compared by
-/// pointer. A cached result does not apply to other keys.
+/// pointer. A find_cached result does not apply to other keys.
 type TrustedKeys = Arc<Vec<DecodingKey>>;
 
 /// Verifier of tokens. It needs only public keys.
@@ -298,7 +298,7 @@ impl Verifier {
         // `check_current` checks the expiry with our own clock.
         validation.validate_exp = false;
         Ok(Self {
-            keys: Watched::open(public, public_keys)?,
+            keys: Watched::open(public, read_public_keys)?,
             validation,
             clock,
             verified: TokenCache::new(),
@@ -332,7 +332,7 @@ impl Verifier {
         }
         let digest = digest_of(token);
         let keys = self.keys.get();
-        let checked = match self.cached(&digest, &keys) {
+        let checked = match self.find_cached(&digest, &keys) {
             Some(checked) => checked,
             None if self.is_forged(&digest, &keys) => return Err(Refusal::Forged),
             None => match self.check_signature(&keys, token) {
@@ -352,7 +352,7 @@ impl Verifier {
     }
 
     /// Returns the cached token if it was verified with these keys.
-    fn cached(&self, digest: &[u8; 32], keys: &TrustedKeys) -> Option<Arc<VerifiedToken>> {
+    fn find_cached(&self, digest: &[u8; 32], keys: &TrustedKeys) -> Option<Arc<VerifiedToken>> {
         let found = self.verified.get(digest)?;
         let (checked, used_keys) = &*found;
         Arc::ptr_eq(used_keys, keys).then(|| Arc::clone(checked))
@@ -370,7 +370,7 @@ impl Verifier {
             return TokenPeek::Rejected;
         }
         let (digest, keys) = (digest_of(token), self.keys.get());
-        if let Some(checked) = self.cached(&digest, &keys) {
+        if let Some(checked) = self.find_cached(&digest, &keys) {
             let is_current = self.check_current(&checked).is_ok();
             return if is_current {
                 TokenPeek::Verified
@@ -390,8 +390,9 @@ impl Verifier {
         }
     }
 
+    /// Checks revocation, expiry and lifetime. Unlike the signature, these are checked every time.
     fn check_current(&self, checked: &VerifiedToken) -> Result<(), Refusal> {
-        // The revocation is checked first.
+        // A revoked token is reported as revoked, even after its expiry.
         if self.revoked.contains(&checked.jti) {
             return Err(Refusal::Revoked);
         }
@@ -447,8 +448,8 @@ impl Verifier {
         Some(self.check_signature(&self.keys.get(), token).ok()?.jti)
     }
 
-    /// Returns the principal of a token that should be renewed: after a third of its lifetime, or
-    /// if the lifetime is too long. Returns `None` for other tokens and for revoked ones.
+    /// Returns the principal of a token if the token is due for renewal: after a third of its
+    /// lifetime, or if the lifetime is too long. Returns `None` for other and for revoked tokens.
     pub fn due_for_renewal(&self, token: &str) -> Option<Arc<Principal>> {
         let checked = self.check_signature(&self.keys.get(), token).ok()?;
         let renewal_s = checked.iat + (checked.exp - checked.iat) / 3;
@@ -469,7 +470,7 @@ impl Verifier {
 
     #[cfg(test)]
     pub(super) fn verified_count(&self) -> u64 {
-        self.verified.misses()
+        self.verified.insertions()
     }
 
     #[cfg(test)]
@@ -479,6 +480,6 @@ impl Verifier {
 
     #[cfg(test)]
     pub(super) fn forged_count(&self) -> u64 {
-        self.forged.misses()
+        self.forged.insertions()
     }
 }

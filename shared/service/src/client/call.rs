@@ -32,6 +32,7 @@ pub struct Call {
     headers: HeaderMap,
     body: Option<Bytes>,
     timeout: Duration,
+    /// Whether the request may be sent more than once.
     idempotent: bool,
     /// The first error of the builder. It is reported when the call is sent.
     invalid: Option<anyhow::Error>,
@@ -123,7 +124,7 @@ impl Call {
         self.answer().await.map(|response| response.body)
     }
 
-    /// Sends the request like [`Call::send`]. Returns status and headers too.
+    /// Sends the request like [`Call::send`], and returns the whole response.
     pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Response<T>, ClientError> {
         if let Some(error) = self.invalid.take() {
             return Err(ClientError::InvalidRequest(error));
@@ -235,7 +236,7 @@ impl Call {
         let url = base
             .join(self.path.trim_start_matches('/'))
             .map_err(|error| ClientError::InvalidRequest(error.into()))?;
-        let name = format!("{} {url}", self.method);
+        let request_line = format!("{} {url}", self.method);
         let mut request = shared
             .http
             .client()
@@ -253,7 +254,7 @@ impl Call {
             request = request.body(body.clone());
         }
         let unreachable = |source: reqwest::Error| ClientError::Unreachable {
-            url: name.clone(),
+            url: request_line.clone(),
             source: source.without_url(),
         };
         let mut response = request.send().await.map_err(unreachable)?;
@@ -262,7 +263,7 @@ impl Call {
         let body = response.bytes().await.map_err(unreachable)?;
         if status.is_success() {
             Ok(RawResponse {
-                name,
+                request_line,
                 status,
                 headers,
                 body,
@@ -274,7 +275,7 @@ impl Call {
 }
 
 struct RawResponse {
-    name: String,
+    request_line: String,
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -288,7 +289,7 @@ fn decode<T: DeserializeOwned>(raw: RawResponse) -> Result<Response<T>, ClientEr
         &raw.body
     };
     let body = serde_json::from_slice(text).map_err(|source| ClientError::Unreadable {
-        url: raw.name,
+        url: raw.request_line,
         source,
     })?;
     Ok(Response {
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_date_is_none() {
+    fn a_valid_date_is_parsed_and_an_invalid_one_is_none() {
         let parsed = parse_http_date("Thu, 01 Jan 1970 00:01:00 GMT");
         assert_eq!(parsed, Some(Timestamp::from_unix_ms(60_000)));
         assert_eq!(parse_http_date("yesterday"), None);

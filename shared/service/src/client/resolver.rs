@@ -17,7 +17,7 @@ impl Resolve for RoundRobin {
     fn resolve(&self, name: Name) -> Resolving {
         let rotation = Arc::clone(&self.0);
         Box::pin(async move {
-            // The caller replaces the port.
+            // The HTTP client replaces port 0.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<_> = found.collect();
             if found.is_empty() {
@@ -34,12 +34,12 @@ impl Resolve for RoundRobin {
 /// Returns the addresses of the preferred family, rotated by `rotation`. The other addresses
 /// follow as a fallback.
 fn rotate(found: Vec<SocketAddr>, rotation: usize) -> Vec<SocketAddr> {
-    let preferred = found.first().is_some_and(SocketAddr::is_ipv4);
+    let prefers_ipv4 = found.first().is_some_and(SocketAddr::is_ipv4);
     let (mut first, others): (Vec<_>, Vec<_>) = found
         .into_iter()
-        .partition(|address| address.is_ipv4() == preferred);
-    // The addresses are sorted, because the order of the resolver changes and could undo the
-    // rotation.
+        .partition(|address| address.is_ipv4() == prefers_ipv4);
+    // The system resolver changes the order of its addresses, which could undo the rotation.
+    // Therefore the addresses are sorted first.
     first.sort_unstable();
     first.dedup();
     let offset = rotation % first.len().max(1);

@@ -39,7 +39,7 @@ impl TokenSource {
     }
 
     /// Sets the certificate authority to trust. [`super::CA_FILE`] in the environment has
-    /// precedence. Without either, a token of a keys directory brings the authority of that
+    /// precedence. Without either, a token file in a keys directory uses the authority of that
     /// directory.
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Authority>) -> Self {
@@ -73,7 +73,7 @@ impl TokenSource {
         })))
     }
 
-    /// Uses this token until its file changes.
+    /// Uses this token until its file changes. This has no effect without a file.
     pub fn replace(&self, token: &str) {
         if let Kind::File(file) = &self.kind {
             file.replace(token);

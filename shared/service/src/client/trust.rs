@@ -49,12 +49,13 @@ impl Authority {
     }
 }
 
-/// Returns the authority of the keys directory that contains this token of `<keys>/tokens/`.
+/// Returns the authority of the keys directory for the path of a token, `<keys>/tokens/<file>`.
+/// Returns `None` for other paths, and if the directory has no authority.
 pub(super) fn authority_for_token(token: &Path) -> Option<PathBuf> {
     let tokens = token.parent()?;
     let authority = tokens.parent()?.join(CA_IN_KEYS);
-    let is_keys = tokens.file_name().is_some_and(|name| name == "tokens");
-    (is_keys && authority.exists()).then_some(authority)
+    let is_in_keys_dir = tokens.file_name().is_some_and(|name| name == "tokens");
+    (is_in_keys_dir && authority.exists()).then_some(authority)
 }
 
 /// An HTTP client that is rebuilt when its authorities change.

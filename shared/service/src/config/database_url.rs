@@ -1,5 +1,5 @@
-//! The parts of a database address that decide how to connect. They are parsed like the driver
-//! does.
+//! The parts of a database address that decide how to connect. They are parsed in the same way as
+//! the database driver parses them.
 
 use reqwest::Url;
 

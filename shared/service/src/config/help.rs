@@ -77,8 +77,11 @@ pub fn all_settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
 fn without_codes(comment: &str) -> String {
     let mut text = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut search_from = 0;
-    while let Some(open) = text[search_from..].find(" (").map(|at| search_from + at) {
-        let Some(close) = text[open..].find(')').map(|at| open + at) else {
+    while let Some(open) = text[search_from..]
+        .find(" (")
+        .map(|offset| search_from + offset)
+    {
+        let Some(close) = text[open..].find(')').map(|offset| open + offset) else {
             break;
         };
         if text[open + 2..close].split(", ").all(is_code) {

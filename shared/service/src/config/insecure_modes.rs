@@ -1,4 +1,4 @@
-//! Modes that are less safe than the default. A flag has to allow them, and released images refuse
+//! Modes that are less safe than the default. A setting must allow them, and released images refuse
 //! them. The status, the log and the dashboards show them (S3).
 
 mod remote_peers;
@@ -23,6 +23,7 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone)]
 pub struct InsecureModes(pub Arc<[String]>);
 
+/// Refuses insecure modes in a released image. Only such an image contains the file `marker`.
 pub(crate) fn refuse_in_release(
     allow_insecure: bool,
     marker: impl AsRef<Path>,
@@ -37,7 +38,7 @@ pub(crate) fn refuse_in_release(
     Ok(())
 }
 
-/// Refuses a stepped clock in a released image, because tokens expire by this clock.
+/// Refuses a clock that a test has stepped in a released image, because tokens expire by it.
 pub(crate) fn check_clock() -> anyhow::Result<()> {
     refuse_test_clock_in_release(offset::variable().is_some(), RELEASE_MARKER)
 }
@@ -55,6 +56,7 @@ fn refuse_test_clock_in_release(
     Ok(())
 }
 
+/// Refuses an address that other nodes can reach, unless `allowed` by TLS or by a setting.
 pub(crate) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
     if address.ip().is_loopback() || allowed {
         return Ok(());
@@ -92,8 +94,8 @@ pub async fn log_insecure_modes(name: &str, settings: &ServerSettings) {
     log_forever(name, &peer_modes(settings)).await;
 }
 
-/// Returns the modes of connections to other nodes. The status shows them together with those of
-/// listeners.
+/// Returns the modes of connections to other nodes. The status shows them together with the modes
+/// of listeners.
 pub(crate) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     let test_clock = offset::variable().map(|_| offset::MODE.to_owned());
     let peers = remote_peers::insecure_peers(settings)
@@ -110,21 +112,21 @@ pub(crate) fn listener_modes(address: SocketAddr, tls: bool) -> Vec<String> {
     vec![format!("plain_http_on_{}", address.ip())]
 }
 
-pub(crate) async fn log_forever(name: &str, insecure: &[String]) {
-    if insecure.is_empty() {
+pub(crate) async fn log_forever(name: &str, modes: &[String]) {
+    if modes.is_empty() {
         return std::future::pending().await;
     }
     let mut tick = tokio::time::interval(LOG_INTERVAL);
     loop {
         tick.tick().await;
-        tracing::warn!(service = name, modes = ?insecure, "insecure mode is on");
+        tracing::warn!(service = name, ?modes, "insecure mode is on");
     }
 }
 
 /// Sets the gauge that dashboards show.
-pub(crate) fn set_gauge(name: &'static str, insecure: &[String]) {
-    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
-    let reading = INSECURE_MODES.count_reading(modes, vec![SERVICE.is(name)]);
+pub(crate) fn set_gauge(name: &'static str, modes: &[String]) {
+    let mode_count = u64::try_from(modes.len()).unwrap_or(u64::MAX);
+    let reading = INSECURE_MODES.count_reading(mode_count, vec![SERVICE.is(name)]);
     gauges::set(name, "insecure_modes", vec![reading]);
 }
 

@@ -124,6 +124,7 @@ impl<T: SettingsStruct> Layers<T> {
                 bail!("{variable}: there is no such setting{suggestion}");
             }
         }
+        // The variables of this service come last, so that they win.
         for (variable, (name, in_file), value) in shared.into_iter().chain(private) {
             let text = value
                 .to_str()

@@ -36,7 +36,7 @@ pub fn to_variable(name: &str) -> String {
 
 /// Returns the settings of all programs.
 pub fn settings() -> impl Iterator<Item = &'static str> {
-    known_names().filter_map(|line| match line {
+    known_names().filter_map(|known| match known {
         KnownName::Setting { name, .. } => Some(name),
         KnownName::Variable(_) => None,
     })
@@ -48,7 +48,7 @@ pub fn is_setting(name: &str) -> bool {
 
 /// Returns every variable that a program knows, with its prefix.
 pub fn variables() -> impl Iterator<Item = String> {
-    known_names().flat_map(|line| match line {
+    known_names().flat_map(|known| match known {
         KnownName::Setting { name, program } => {
             let (name, program) = (to_variable(name), to_variable(program));
             vec![
@@ -67,18 +67,18 @@ pub fn is_known(suffix: &str) -> bool {
     }
     let variable = format!("{PREFIX}{suffix}");
     let without_file = variable.strip_suffix("_FILE");
-    known_names().any(|line| match line {
+    known_names().any(|known| match known {
         KnownName::Variable(name) => name == variable,
         KnownName::Setting { name, program } => {
             let (name, program) = (to_variable(name), to_variable(program));
-            let sets_it = |variable: &str| {
+            let names_setting = |variable: &str| {
                 let suffix = variable.strip_prefix(PREFIX).unwrap_or(variable);
                 let own = suffix
                     .strip_prefix(&program)
                     .and_then(|own| own.strip_prefix('_'));
                 suffix == name || own == Some(&name)
             };
-            sets_it(&variable) || without_file.is_some_and(sets_it)
+            names_setting(&variable) || without_file.is_some_and(names_setting)
         }
     })
 }

@@ -1,3 +1,5 @@
+//! Tests of the layers of settings: file, environment and flags.
+
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
@@ -152,7 +154,7 @@ fn variables_of_other_programs_are_ignored() {
 
 #[test]
 fn help_lists_every_setting() {
-    let Outcome::Text(text) = outcome(&["--help"], &[]).unwrap() else {
+    let Outcome::Text(text) = read_settings(&["--help"], &[]).unwrap() else {
         panic!("no help")
     };
     let known = serde_json::to_value(Settings::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Authenticates requests: from the `Authorization` header to a [`Caller`] in a handler.
 //!
-//! The server authenticates every request except those for public paths. A handler without a
-//! `Caller` is therefore closed too (S4).
+//! The server authenticates every request except those for public paths. A handler that takes no
+//! `Caller` therefore needs a token too (S4).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn is_public(path: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A route without a token, by method and matched path.
+/// A route that needs no token, by method and matched path.
 pub type OpenRoute = (Method, &'static str);
 
 fn is_open_route(open_routes: &[OpenRoute], request: &Request) -> bool {
@@ -62,12 +62,13 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
     let token_owner = token_owner.cloned();
     let verifier = config.verifier.as_deref();
     let caller = principal.map(|principal| caller_of(verifier, principal?, &request));
+    // A refused impersonation is recorded for the owner of the token.
     let sender = match &caller {
         Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
         _ => token_owner,
     };
     let origin = Origin::from_request(&request, sender);
-    // The header is checked here, because not every request reaches a commit.
+    // The header `If-Revision` is checked here, because not every request reaches a commit.
     let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
@@ -85,7 +86,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
             Arc::clone(&origin).scope(next.run(request)).await
         }
         None => {
-            // With a valid token, the response has details (A12).
+            // A public route shows more to a caller with a valid token (A12).
             if let Ok(principal) = principal_of(config.verifier.as_deref(), &request) {
                 request.extensions_mut().insert(Caller(principal));
             }
@@ -130,11 +131,11 @@ fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Pr
 }
 
 fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {
-    let token = bearer(request)?;
+    let token = bearer_token(request)?;
     verifier.ok_or(Refusal::Forged)?.verify(token)
 }
 
-fn bearer(request: &Request) -> Result<&str, Refusal> {
+fn bearer_token(request: &Request) -> Result<&str, Refusal> {
     let header = request
         .headers()
         .get(AUTHORIZATION)
@@ -151,14 +152,14 @@ fn bearer(request: &Request) -> Result<&str, Refusal> {
 }
 
 fn token_validity(config: &AuthConfig, request: &Request) -> Option<TokenValidity> {
-    TokenValidity::new(config.verifier.clone()?, bearer(request).ok()?)
+    TokenValidity::new(config.verifier.clone()?, bearer_token(request).ok()?)
 }
 
 impl AuthConfig {
     /// Classifies the token of a request without checking a signature.
     pub(crate) fn peek(&self, request: &Request) -> TokenPeek {
         let verifier = self.verifier.as_deref();
-        let token = bearer(request).ok();
+        let token = bearer_token(request).ok();
         let peek = verifier.zip(token).map(|(it, token)| it.peek(token));
         match peek.unwrap_or(TokenPeek::Rejected) {
             TokenPeek::Rejected if PROBES.contains(&request.uri().path()) => TokenPeek::Probe,

@@ -72,7 +72,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Decoded path parameters.
+/// Decoded path parameters, each with name and value.
 type Parameters<'a> = &'a [(&'a str, &'a str)];
 
 impl Role {
@@ -102,19 +102,19 @@ pub fn authorize<S: Clone + Send + Sync + 'static>(
     mut router: OpenApiRouter<S>,
     table: RouteRoles,
 ) -> OpenApiRouter<S> {
-    let mut by_route = HashMap::new();
+    let mut roles_by_route = HashMap::new();
     for (path, item) in &mut router.get_openapi_mut().paths.paths {
         for (method, operation) in operations(item) {
             let id = operation.operation_id.as_deref().unwrap_or_default();
             let row = table.iter().find(|(name, _)| *name == id);
             let roles = row.map_or(&[] as &[Role], |(_, roles)| roles);
             add_scopes_extension(operation, roles);
-            by_route.insert((method, path.clone()), roles);
+            roles_by_route.insert((method, path.clone()), roles);
         }
     }
-    let by_route = Arc::new(by_route);
+    let roles_by_route = Arc::new(roles_by_route);
     router.route_layer(from_fn(move |request: Request, next: Next| {
-        check_roles(Arc::clone(&by_route), request, next)
+        check_roles(Arc::clone(&roles_by_route), request, next)
     }))
 }
 
@@ -138,7 +138,7 @@ fn add_scopes_extension(operation: &mut Operation, roles: &[Role]) {
 
 type RolesByRoute = HashMap<(Method, String), &'static [Role]>;
 
-async fn check_roles(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Response {
+async fn check_roles(roles_by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let matched = parts.extensions.get::<MatchedPath>();
     let path = matched.map_or("", MatchedPath::as_str).to_owned();
@@ -146,7 +146,10 @@ async fn check_roles(by_route: Arc<RolesByRoute>, request: Request, next: Next) 
         Method::HEAD => Method::GET,
         ref other => other.clone(),
     };
-    let roles = by_route.get(&(method, path)).copied().unwrap_or_default();
+    let roles = roles_by_route
+        .get(&(method, path))
+        .copied()
+        .unwrap_or_default();
     if !roles.contains(&Role::Anyone) {
         let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
             let problem = Problem::new(Code::Unauthenticated, Refusal::Absent.to_string());
@@ -156,14 +159,14 @@ async fn check_roles(by_route: Arc<RolesByRoute>, request: Request, next: Next) 
         let parameters = parameters.ok();
         let parameters: Vec<_> = parameters.iter().flatten().collect();
         if !roles.iter().any(|it| it.matches(&principal, &parameters)) {
-            return refusal(roles, &parameters).into_response();
+            return refusal_problem(roles, &parameters).into_response();
         }
     }
     next.run(Request::from_parts(parts, body)).await
 }
 
 /// Creates a refusal that names the roles of the route, with the path parameters of this request.
-fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
+fn refusal_problem(roles: &[Role], path: Parameters<'_>) -> Problem {
     let scope = |kind: &str, parameter: &str| {
         let name = path.iter().find(|(name, _)| *name == parameter);
         format!("{kind}:{}", name.map_or("", |(_, value)| value))
@@ -212,14 +215,20 @@ mod tests {
             matches(orchestrator, "orchestrator:o1") && !matches(orchestrator, "orchestrator:o2")
         );
         assert!(Role::Authenticated.matches(&principal(&[]), &[]));
-        assert!(!Role::Operator.matches(&principal(&[]), &path), "S4");
+        assert!(
+            !Role::Operator.matches(&principal(&[]), &path),
+            "no scope, no role (S4)"
+        );
     }
 
     #[test]
     fn a_refusal_names_the_scopes_of_the_route() {
         let roles = [Role::Operator, Role::Agent("node")];
-        let detail = refusal(&roles, &[("node", "n1")]).detail;
+        let detail = refusal_problem(&roles, &[("node", "n1")]).detail;
         assert_eq!(&*detail, "this takes one of the scopes: operator, agent:n1");
-        assert_eq!(&*refusal(&[], &[]).detail, "no scope may use this route");
+        assert_eq!(
+            &*refusal_problem(&[], &[]).detail,
+            "no scope may use this route"
+        );
     }
 }

@@ -130,7 +130,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Returns when a timeout passed, or when the connection is closed in favour of another.
+    /// Waits until a timeout has passed, or until this connection must close in favour of another.
     async fn wait_until_must_close(&self) {
         let ServerContext {
             limits,
@@ -141,7 +141,7 @@ impl Connection {
             () = self.timer.wait_for_deadline(limits, connection_limit) => {
                 tracing::debug!(peer = %self.peer, "connection was too slow");
             }
-            () = self.tracked.evicted() => {
+            () = self.tracked.wait_for_eviction() => {
                 tracing::debug!(peer = %self.peer, "too many silent connections from one address");
             }
         }
@@ -301,6 +301,7 @@ mod tests {
         }
     }
 
+    /// The cost of accepting a connection is charged to its first request.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_first_request_of_a_connection_pays_for_the_connection() {
         let handler = |request: Request| async move {

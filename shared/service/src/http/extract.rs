@@ -1,6 +1,7 @@
 //! Extractors that refuse requests with problem documents, with a pointer to each fault.
 //!
-//! The size of bodies is limited before parsing: bytes and time by the server, depth here (S27).
+//! Bodies are limited before parsing. The server limits their size and time, and this module the
+//! depth of their nesting (S27).
 
 mod duplicate_keys;
 mod whole_numbers;
@@ -154,7 +155,7 @@ fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + '
     std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<E>)
 }
 
-/// Parses a body. A fault has its position.
+/// Parses a body. A problem has a pointer to each fault.
 ///
 /// # Errors
 /// 400 if the body is not JSON or not the JSON of a `T`.
@@ -265,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn a_query_fault_names_its_field() {
         #[derive(Debug, serde::Deserialize)]
-        struct Page {
+        struct LimitQuery {
             #[serde(rename = "limit")]
             _limit: u32,
         }
@@ -274,7 +275,7 @@ mod tests {
             .body(())
             .unwrap()
             .into_parts();
-        let problem = Query::<Page>::from_request_parts(&mut parts, &())
+        let problem = Query::<LimitQuery>::from_request_parts(&mut parts, &())
             .await
             .unwrap_err();
         assert_eq!(problem.errors[0].pointer, "/query/limit");

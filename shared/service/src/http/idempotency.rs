@@ -161,18 +161,22 @@ pub fn compare(
     }
 }
 
-type Owner = (String, Key);
+/// A key with the principal that sent it.
+type OwnedKey = (String, Key);
 
 /// A bounded store of keys. The oldest keys are evicted first, but never keys in progress.
 pub struct KeyStore {
+    /// Maximum number of keys.
     limit: usize,
     state: Mutex<Entries>,
 }
 
 #[derive(Default)]
 struct Entries {
-    entries: HashMap<Owner, (RequestDigest, Option<StoredResponse>)>,
-    order: VecDeque<Owner>,
+    /// Digest of the request, and its response. `None` while the request is in progress.
+    entries: HashMap<OwnedKey, (RequestDigest, Option<StoredResponse>)>,
+    /// Keys from oldest to newest.
+    order: VecDeque<OwnedKey>,
 }
 
 impl KeyStore {
@@ -194,17 +198,17 @@ impl KeyStore {
         key: Key,
         digest: RequestDigest,
     ) -> Result<RunningRequest<'_>, EarlierRequest> {
-        let owner = (principal.to_owned(), key);
+        let owned_key = (principal.to_owned(), key);
         let mut state = self.state.lock();
-        if let Some((before, response)) = state.entries.get(&owner) {
-            return Err(compare(before, response.clone(), &digest));
+        if let Some((earlier, response)) = state.entries.get(&owned_key) {
+            return Err(compare(earlier, response.clone(), &digest));
         }
         state.evict(self.limit);
-        state.order.push_back(owner.clone());
-        state.entries.insert(owner.clone(), (digest, None));
+        state.order.push_back(owned_key.clone());
+        state.entries.insert(owned_key.clone(), (digest, None));
         Ok(RunningRequest {
             store: self,
-            owner: Some(owner),
+            owned_key: Some(owned_key),
         })
     }
 }
@@ -232,13 +236,13 @@ impl Entries {
 /// Guard of a key whose request is in progress.
 pub struct RunningRequest<'a> {
     store: &'a KeyStore,
-    owner: Option<Owner>,
+    owned_key: Option<OwnedKey>,
 }
 
 impl RunningRequest<'_> {
     pub fn complete(mut self, response: StoredResponse) {
-        if let Some(owner) = self.owner.take()
-            && let Some(entry) = self.store.state.lock().entries.get_mut(&owner)
+        if let Some(owned_key) = self.owned_key.take()
+            && let Some(entry) = self.store.state.lock().entries.get_mut(&owned_key)
         {
             entry.1 = Some(response);
         }
@@ -247,10 +251,10 @@ impl RunningRequest<'_> {
 
 impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
-        if let Some(owner) = self.owner.take() {
+        if let Some(owned_key) = self.owned_key.take() {
             let mut state = self.store.state.lock();
-            state.entries.remove(&owner);
-            state.order.retain(|other| *other != owner);
+            state.entries.remove(&owned_key);
+            state.order.retain(|other| *other != owned_key);
         }
     }
 }
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_bounded_and_keeps_keys_in_progress() {
+    fn the_store_is_bounded_and_never_evicts_a_key_in_progress() {
         let store = KeyStore::new(3);
         let _running = store.begin("ann", key("runs"), [0; 32]).ok().unwrap();
         for number in 0..50 {

@@ -18,23 +18,23 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Deepest nesting of a JSON body.
+/// Maximum depth of nesting in a JSON body.
 pub const MAX_JSON_DEPTH: usize = 32;
-/// Largest body of an ordinary route, in bytes.
+/// Maximum size of a body of an ordinary route, in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
-/// Largest body of a bulk route, in bytes.
+/// Maximum size of a body of a bulk route, in bytes.
 pub const MAX_BULK_BODY_BYTES: usize = 16 << 20;
-/// Longest wait of a long poll.
+/// Maximum time that is added to the timeout of a long poll.
 pub const MAX_LONG_POLL: Duration = Duration::from_secs(30);
-/// Longest `wait` of a query, in seconds.
+/// Maximum `wait` of a query, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 25;
 
 /// Deserializes the `wait` of a query. A value above the maximum is refused and not reduced (A9).
 ///
 /// # Errors
 /// If it is not a number of seconds, or more than [`MAX_WAIT_SECONDS`].
-pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
-    let seconds = <u64 as serde::Deserialize>::deserialize(text)?;
+pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let seconds = <u64 as serde::Deserialize>::deserialize(deserializer)?;
     if seconds > MAX_WAIT_SECONDS {
         let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(serde::de::Error::custom(detail));
@@ -53,13 +53,13 @@ pub(crate) fn is_stream(path: &str) -> bool {
 /// The limits of one server. The defaults are those of the specification. Tests shorten them.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Most open connections, limited by the file descriptors of the process. Further connections
-    /// wait in the kernel queue while idle ones are closed.
+    /// Maximum number of open connections, limited by the file descriptors of the process.
+    /// Further connections wait in the kernel queue while idle ones are closed.
     pub connections: usize,
-    /// Most silent connections of one address without a valid token. Beyond that, the connection
-    /// that has been silent longest is closed.
+    /// Maximum number of silent connections of one address without a valid token. Beyond that, the
+    /// connection that has been silent longest is closed.
     pub connections_per_address: usize,
-    /// Most requests in progress, without long polls. Further requests get 503.
+    /// Maximum number of requests in progress, without long polls. Further requests get 503.
     pub in_progress: usize,
     /// Requests per second of one caller, five times as many in a burst. 0 means no limit (S28).
     pub requests_per_second: u32,
@@ -69,27 +69,29 @@ pub struct Limits {
     /// Requests per second of all users of a tenant, five times as many in a burst. 0 means no
     /// limit (S28).
     pub tenant_requests_per_second: u32,
-    /// Most concurrent requests, and most concurrent long polls, of one caller. 0 means no limit.
+    /// Maximum number of concurrent requests of one caller. 0 means no limit.
     pub requests_at_once: u32,
+    /// Maximum number of concurrent long polls of one caller. 0 means no limit.
     pub streams_at_once: u32,
     /// CPU share of one caller in percent of all CPUs, while other callers are active. 0 means no
     /// limit (G13).
     pub processor_percent_each: u32,
-    /// Most expensive requests in progress.
+    /// Maximum number of expensive requests in progress.
     pub expensive_at_once: usize,
-    /// Most expensive requests in the queue. Further requests get 429.
+    /// Maximum number of expensive requests in the queue. Further requests get 429.
     pub expensive_waiting: usize,
-    /// Most expensive requests of one caller, in progress and in the queue. Further ones get 429.
+    /// Maximum number of expensive requests of one caller, in progress and in the queue. Further
+    /// ones get 429.
     pub expensive_per_caller: usize,
-    /// Largest request head, in bytes.
+    /// Maximum size of a request head, in bytes.
     pub max_head_bytes: usize,
-    /// Longest time from the first byte of a request head to its end.
+    /// Maximum time from the first byte of a request head to its end.
     pub head_timeout: Duration,
-    /// Longest time from the end of a request to the first byte of the next one.
+    /// Maximum time from the end of a request to the first byte of the next one.
     pub idle_timeout: Duration,
-    /// Longest time from the first byte of a body to its end.
+    /// Maximum time from the first byte of a body to its end.
     pub body_timeout: Duration,
-    /// Longest time in which a client reads no byte of a response.
+    /// Maximum time in which a client reads no byte of a response.
     pub write_timeout: Duration,
     /// Time for a handler, in addition to the time for its body or long poll.
     pub handler_timeout: Duration,

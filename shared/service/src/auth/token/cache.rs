@@ -16,7 +16,7 @@ const GENERATION_SIZE: usize = 16 * 1024;
 struct Generations<T> {
     young: HashMap<Digest, Arc<T>>,
     old: HashMap<Digest, Arc<T>>,
-    misses: u64,
+    insertions: u64,
 }
 
 pub(super) struct TokenCache<T>(Mutex<Generations<T>>);
@@ -26,7 +26,7 @@ impl<T> TokenCache<T> {
         Self(Mutex::new(Generations {
             young: HashMap::new(),
             old: HashMap::new(),
-            misses: 0,
+            insertions: 0,
         }))
     }
 
@@ -42,13 +42,13 @@ impl<T> TokenCache<T> {
 
     pub(super) fn insert(&self, digest: Digest, value: T) {
         let mut generations = self.0.lock();
-        generations.misses += 1;
+        generations.insertions += 1;
         generations.insert_young(digest, Arc::new(value));
     }
 
     #[cfg(test)]
-    pub(super) fn misses(&self) -> u64 {
-        self.0.lock().misses
+    pub(super) fn insertions(&self) -> u64 {
+        self.0.lock().insertions
     }
 }
 

@@ -1,4 +1,5 @@
-//! Verification of tokens while a key is withdrawn.
+//! Verification of tokens while the key of their issuer is replaced. Each test runs in many thread
+//! interleavings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::runtime::clock::ManualClock;
 /// Public keys in a file that can be replaced.
 struct KeyFile {
     path: PathBuf,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    old_key: Vec<u8>,
+    new_key: Vec<u8>,
 }
 
 impl KeyFile {
@@ -41,11 +42,11 @@ fn tokens_of_a_withdrawn_key_are_refused_in_any_interleaving() {
     let (old_token, new_token) = (mint_token(&old, &clock), mint_token(&new, &clock));
     let file = KeyFile {
         path: dir.path().join("trusted.pem"),
-        before: public_key(old.dir()),
-        after: public_key(new.dir()),
+        old_key: public_key(old.dir()),
+        new_key: public_key(new.dir()),
     };
     check(300, move || {
-        file.replace(&file.before);
+        file.replace(&file.old_key);
         let verifier = Verifier::new(file.path.clone(), None, clock.clone()).unwrap();
         let verifier = Arc::new(verifier);
         let spawn_verify = |token: &str| {
@@ -58,7 +59,7 @@ fn tokens_of_a_withdrawn_key_are_refused_in_any_interleaving() {
             spawn_verify(&new_token),
         ];
         let accepted = verifier.accept(&old_token).unwrap();
-        file.replace(&file.after);
+        file.replace(&file.new_key);
         verifier.reload_keys();
         let assert_withdrawn = || {
             assert_eq!(verifier.verify(&old_token).err(), Some(Refusal::Forged));

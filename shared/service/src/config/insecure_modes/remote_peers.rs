@@ -1,4 +1,5 @@
-//! Connections to other nodes, and whether an attacker in between could read or answer.
+//! Insecure connections to other nodes: an attacker in between could read them, or reply instead of
+//! the server.
 
 use std::net::IpAddr;
 
@@ -7,7 +8,7 @@ use reqwest::Url;
 use crate::config::ServerSettings;
 use crate::config::database_url::DatabaseUrl;
 
-/// A connection that an attacker in between could read or answer.
+/// The server of an insecure connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InsecurePeer {
     /// Name of the mode in the status.
@@ -25,7 +26,7 @@ pub(super) fn insecure_peers(settings: &ServerSettings) -> Vec<InsecurePeer> {
     database.into_iter().chain(collector).collect()
 }
 
-/// Returns the database connection if it is insecure. The address itself has to require full
+/// Returns the database connection if it is insecure. The address itself must require full
 /// verification. An invalid address is refused later, at connect (S25).
 pub(super) fn insecure_database(url: &str) -> Option<InsecurePeer> {
     let DatabaseUrl { host, sslmode, .. } =
@@ -69,7 +70,7 @@ fn insecure_collector(url: &str) -> Option<InsecurePeer> {
     })
 }
 
-/// Returns whether the host is this node.
+/// Returns whether the host name or address means this node.
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());

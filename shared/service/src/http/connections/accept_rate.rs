@@ -14,7 +14,8 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 /// Rate of accepted connections of one server.
 #[derive(Default)]
 pub(crate) struct AcceptRate {
-    /// Time at which all connections so far would be accepted at the fixed rate.
+    /// Time at which all connections so far would be accepted at the fixed rate. `None` before the
+    /// first connection.
     scheduled_until: Option<Instant>,
 }
 

@@ -15,10 +15,10 @@ use crate::http::limits::Limits;
 /// Idle timeout while the limit is reached.
 const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Counter of open connections.
+/// Limit of open connections of one server.
 pub(crate) struct ConnectionLimit {
     permits: Arc<Semaphore>,
-    /// Number of free permits at which the normal idle timeout applies again: a sixteenth.
+    /// Number of free permits from which the normal idle timeout applies again: a sixteenth of all.
     resume_at: usize,
     is_full: AtomicBool,
     changed: Notify,

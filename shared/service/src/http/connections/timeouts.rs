@@ -28,6 +28,7 @@ pub(crate) enum Phase {
 
 struct State {
     phase: Phase,
+    /// Start of the phase. In the idle phase, a later write moves it.
     since: Instant,
     /// Time since which the client has read no byte. `None` while it reads.
     stalled_since: Option<Instant>,
@@ -73,7 +74,8 @@ impl ConnectionTimer {
         match (result.is_pending(), state.stalled_since) {
             (true, None) => state.stalled_since = Some(Instant::now()),
             (false, Some(_)) => state.stalled_since = None,
-            // The library may still send a response after it has read the whole body.
+            // The library may send the end of a response after the request. The idle time begins
+            // after this write.
             (false, None) if state.phase == Phase::Idle => {
                 state.since = Instant::now();
                 return;
@@ -97,7 +99,7 @@ impl ConnectionTimer {
         [phase, stall].into_iter().flatten().min()
     }
 
-    /// Returns when a deadline passed.
+    /// Waits until a deadline has passed.
     pub(crate) async fn wait_for_deadline(
         &self,
         limits: &Limits,

@@ -1,8 +1,9 @@
 //! Limits unauthenticated connections per address (S27).
 //!
-//! Thousands of agents may share an address, so authenticated connections are not counted. Each
-//! address may have a number of silent connections. A further one is accepted, and the connection
-//! that has been silent longest is closed. Clients that send requests are not affected.
+//! Thousands of agents may share an address, so authenticated connections are not counted. A
+//! silent connection has no request in progress and never had a valid token. Each address may have
+//! a number of silent connections. A further one is accepted, and the connection that has been
+//! silent longest is closed. Clients that send requests are not affected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -100,12 +101,12 @@ impl UnauthenticatedConnections {
 impl TrackedConnection {
     /// Records that a request arrived.
     pub(crate) fn mark_request_started(&self) {
-        self.set(State::InRequest);
+        self.set_state(State::InRequest);
     }
 
     /// Records a valid token. The connection is not counted any more.
     pub(crate) fn mark_authenticated(&self) {
-        self.set(State::Authenticated);
+        self.set_state(State::Authenticated);
     }
 
     /// Records that a response was sent.
@@ -116,7 +117,7 @@ impl TrackedConnection {
         }
     }
 
-    fn set(&self, next: State) {
+    fn set_state(&self, next: State) {
         let mut state = self.state.lock();
         if matches!(*state, State::Authenticated) {
             return;
@@ -128,15 +129,16 @@ impl TrackedConnection {
         }
     }
 
-    /// Returns when the connection must close in favour of another of its address.
-    pub(crate) async fn evicted(&self) {
+    /// Waits until the connection must close in favour of another one of the same address.
+    pub(crate) async fn wait_for_eviction(&self) {
         self.close.notified().await;
     }
 }
 
 impl Drop for TrackedConnection {
     fn drop(&mut self) {
-        self.set(State::Authenticated);
+        // This removes the connection from the silent ones.
+        self.set_state(State::Authenticated);
     }
 }
 
@@ -164,7 +166,7 @@ mod tests {
         assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third));
         assert!(
             !is_closed(&connections.add(address("192.0.2.2"))),
-            "another one"
+            "another address"
         );
         drop((first, third));
         let _fourth = connections.add(address_a);

@@ -4,11 +4,13 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Most keys that are compared linearly. More keys are stored in a set.
+/// Maximum number of keys in a list. More keys are stored in a set, because a list is searched
+/// linearly.
 const MAX_LISTED_KEYS: usize = 16;
 
 /// Returns the first duplicate key. Returns `None` for text that is not JSON.
 pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
+    // The open objects with their keys, innermost last. An open array is `None`.
     let mut containers: Vec<Option<Keys<'_>>> = Vec::new();
     let (mut position, mut expects_key) = (0, false);
     while let Some(byte) = json.get(position) {

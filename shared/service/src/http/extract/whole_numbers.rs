@@ -39,21 +39,21 @@ fn to_integer(number: &Number) -> Option<Number> {
 mod tests {
     use super::normalized;
 
-    fn text(json: &str) -> Option<String> {
+    fn normalized_text(json: &str) -> Option<String> {
         normalized(json.as_bytes()).map(|text| String::from_utf8(text).unwrap())
     }
 
     #[test]
     fn whole_numbers_are_rewritten() {
-        let found = text(r#"{"a":[1.0,-2e3,0.5],"b":{"c":7}}"#);
+        let found = normalized_text(r#"{"a":[1.0,-2e3,0.5],"b":{"c":7}}"#);
         assert_eq!(found.unwrap(), r#"{"a":[1,-2000,0.5],"b":{"c":7}}"#);
-        assert_eq!(text("-0.0").unwrap(), "0");
+        assert_eq!(normalized_text("-0.0").unwrap(), "0");
     }
 
     #[test]
     fn other_numbers_and_invalid_json_stay() {
         for json in ["1", "0.5", "1e300", "9007199254740994.0", "[1.0", "{} 1.0"] {
-            assert_eq!(text(json), None, "{json}");
+            assert_eq!(normalized_text(json), None, "{json}");
         }
     }
 }

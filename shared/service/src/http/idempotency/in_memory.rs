@@ -23,7 +23,7 @@ use crate::http::refusal::problem_response;
 use crate::http::request_actor::is_dry_run;
 use crate::problem::Problem;
 
-/// Most stored responses. Together with the largest size of one, they use at most 32 MiB.
+/// Maximum number of stored responses. With the maximum size below, they use at most 32 MiB.
 const MAX_RESPONSES: usize = 1_024;
 const MAX_RESPONSE_BYTES: usize = 32 * 1_024;
 /// Headers that are stored with a response.
@@ -38,7 +38,7 @@ pub fn require_keys<S: Clone + Send + Sync + 'static>(
     mut router: OpenApiRouter<S>,
 ) -> OpenApiRouter<S> {
     for item in router.get_openapi_mut().paths.paths.values_mut() {
-        item.post.iter_mut().for_each(describe);
+        item.post.iter_mut().for_each(describe_key);
     }
     let store = Arc::new(KeyStore::new(MAX_RESPONSES));
     router.layer(from_fn(move |request: Request, next: Next| {
@@ -46,7 +46,7 @@ pub fn require_keys<S: Clone + Send + Sync + 'static>(
     }))
 }
 
-fn describe(operation: &mut Operation) {
+fn describe_key(operation: &mut Operation) {
     let key = ParameterBuilder::new()
         .name("Idempotency-Key")
         .parameter_in(ParameterIn::Header)
@@ -201,8 +201,12 @@ mod tests {
         assert_eq!(send(Some("k"), "/v1/items?a=b", "x").await.status(), 422);
         let dry_run = "/v1/items?dry_run=true";
         assert_eq!(send(Some("k"), dry_run, "y").await.status(), 202);
-        for none in [None, Some(""), Some("k k")] {
-            assert_eq!(send(none, dry_run, "y").await.status(), 400, "{none:?}");
+        for invalid in [None, Some(""), Some("k k")] {
+            assert_eq!(
+                send(invalid, dry_run, "y").await.status(),
+                400,
+                "{invalid:?}"
+            );
         }
     }
 }

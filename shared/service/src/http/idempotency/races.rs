@@ -1,4 +1,4 @@
-//! Concurrent requests with the same key.
+//! Concurrent requests with the same key. Each test runs in many thread interleavings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,8 +75,8 @@ fn a_key_in_progress_is_never_dropped_in_any_interleaving() {
                 }
             })
         });
-        let again = store.begin("ann", key("k"), DIGEST).err();
-        assert_eq!(again, Some(EarlierRequest::Running));
+        let repeated = store.begin("ann", key("k"), DIGEST).err();
+        assert_eq!(repeated, Some(EarlierRequest::Running));
         running.complete(response(1));
         for other in others {
             other.join().unwrap();

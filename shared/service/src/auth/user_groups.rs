@@ -1,4 +1,4 @@
-//! Groups of a user, from the token. Access lists, limits and placement rules of queues use groups.
+//! Groups of a user, from the token. Access lists, limits and placement rules of queues use them.
 //!
 //! A token with an invalid list is refused, because dropping a group could exempt the user from a
 //! limit.
@@ -27,9 +27,9 @@ pub enum InvalidGroups {
 
 impl Groups {
     pub const NONE: Self = Self(Vec::new());
-    /// Most groups of a token. A token with the longest names still fits into a header.
+    /// Maximum number of groups in a token. A token with the longest names fits into a header.
     pub const MAX_COUNT: usize = 32;
-    /// Longest name of a group, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
 
     /// Creates the groups from these names.
@@ -40,7 +40,7 @@ impl Groups {
         if names.len() > Self::MAX_COUNT {
             return Err(InvalidGroups::TooMany(names.len()));
         }
-        if let Some(invalid) = names.iter().find(|name| !is_name(name)) {
+        if let Some(invalid) = names.iter().find(|name| !is_valid_name(name)) {
             return Err(InvalidGroups::InvalidName(invalid.clone()));
         }
         names.sort_unstable();
@@ -57,12 +57,12 @@ impl Groups {
     }
 }
 
-/// Returns whether this is a valid name, as in a policy. A policy uses `*` for all users, so `*` is
-/// not a name.
-fn is_name(name: &str) -> bool {
-    let starts_well = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
+/// Returns whether this is a valid name of a group. A policy uses `*` for all users, so `*` is not
+/// valid.
+fn is_valid_name(name: &str) -> bool {
+    let has_valid_start = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
-    starts_well && name.len() <= Groups::MAX_NAME_BYTES && name.chars().all(is_allowed)
+    has_valid_start && name.len() <= Groups::MAX_NAME_BYTES && name.chars().all(is_allowed)
 }
 
 impl TryFrom<Vec<String>> for Groups {
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn the_number_of_groups_is_limited() {
-        let many = |count: usize| (0..count).map(|it| format!("g{it}")).collect();
-        assert!(Groups::new(many(Groups::MAX_COUNT)).is_ok());
-        let refused = Groups::new(many(Groups::MAX_COUNT + 1));
+        let names = |count: usize| (0..count).map(|it| format!("g{it}")).collect();
+        assert!(Groups::new(names(Groups::MAX_COUNT)).is_ok());
+        let refused = Groups::new(names(Groups::MAX_COUNT + 1));
         assert_eq!(refused, Err(InvalidGroups::TooMany(Groups::MAX_COUNT + 1)));
     }
 }
