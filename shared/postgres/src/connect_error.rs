@@ -127,8 +127,8 @@ fn explain_tls_error(error: &rustls::Error, host: &str, file: Option<&str>) -> S
     }
 }
 
-/// Describes the names of a certificate that is valid for other hosts. They are in the notation of
-/// the library: `DnsName("db")`, `IpAddress(::1)`.
+/// Describes the names of a certificate that is valid for other hosts. These names are written as
+/// in the library: `DnsName("db")`, `IpAddress(::1)`.
 fn explain_wrong_name(host: &str, names: &[String]) -> String {
     let plain = |name: &String| {
         let inner = name.split_once('(');

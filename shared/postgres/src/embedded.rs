@@ -33,8 +33,8 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// Timeout of a stop. After it, the server is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Longest path of the folder in bytes. A socket path has at most 107 bytes, including the name
-/// that Postgres adds.
+/// Maximum length of the path of the socket folder, in bytes. A socket path has at most 107 bytes,
+/// including the name that Postgres adds.
 const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
 
 /// Settings of a private server.
@@ -183,7 +183,7 @@ impl Embedded {
         end_orphan(&settings, deadline).await?;
         account.create_private_directory(&settings.socket_dir())?;
         if !settings.is_initialized() {
-            init(&settings, account, &programs).await?;
+            init_data(&settings, account, &programs).await?;
         }
         let log = settings.home.join("server.log");
         let command = child::ServerCommand {
@@ -335,7 +335,7 @@ async fn find_ready_server(settings: &Settings) -> Option<Postmaster> {
 async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
     let grace_deadline = Instant::now() + STOP_LIMIT / 4;
     let mut interrupted = false;
-    // A stale file may name another process: check its data directory.
+    // A stale `postmaster.pid` may name another process, so its data directory is checked.
     while let Some(server) = Postmaster::find(&settings.data_dir()) {
         if !is_server_of(server, &settings.data_dir()) {
             break;
@@ -352,8 +352,9 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
     Ok(())
 }
 
-/// Returns whether the process is a server of this data folder: the folder is then its working
-/// directory. If that cannot be read, Postgres decides whether its lock file is stale.
+/// Returns whether the process is a server of this data folder, which is then its working
+/// directory. Returns false if that cannot be read. Postgres then decides whether its lock file is
+/// stale.
 fn is_server_of(server: Postmaster, data: &Path) -> bool {
     match fs::read_link(format!("/proc/{}/cwd", server.pid)) {
         Ok(directory) => Some(directory) == fs::canonicalize(data).ok(),
@@ -361,7 +362,11 @@ fn is_server_of(server: Postmaster, data: &Path) -> bool {
     }
 }
 
-async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<(), EmbeddedError> {
+async fn init_data(
+    settings: &Settings,
+    account: Account,
+    programs: &Path,
+) -> Result<(), EmbeddedError> {
     // The data is created in a temporary folder and then moved. An interrupted initdb leaves a
     // folder that initdb refuses later.
     let new_data = settings.home.join("data.new");

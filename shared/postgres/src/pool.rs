@@ -15,7 +15,8 @@ const STATEMENT_TIMEOUT_MS: u32 = 20_000;
 /// Timeout of a wait for a lock. A writer waits only during another commit, which takes
 /// milliseconds.
 const LOCK_TIMEOUT_MS: u32 = 5_000;
-/// Timeout of an idle transaction, which holds its locks. No code waits for others inside one.
+/// Timeout of an idle transaction, which holds its locks. No code waits for
+/// another event inside a transaction.
 const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
 /// Timeout of a wait for a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,6 +12,8 @@ use hayward_postgres::{
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection};
 
+// The migrations `one` and `two` create a table `thing`. The shared migrations `both` create a
+// table `heard` in each schema.
 static ONE: Migrator = sqlx::migrate!("tests/migrations/one");
 static TWO: Migrator = sqlx::migrate!("tests/migrations/two");
 static BOTH: Migrator = sqlx::migrate!("tests/migrations/both");

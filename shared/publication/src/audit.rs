@@ -59,6 +59,7 @@ impl Auditor {
         self.refusals.take(Instant::now())
     }
 
+    /// Puts back refusal records that could not be written.
     pub(crate) fn restore(&self, refusals: Vec<AuditRecord>) {
         self.refusals.restore(refusals);
     }

@@ -15,13 +15,13 @@ use hayward_vocabulary::Timestamp;
 use sqlx::PgPool;
 
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Largest ignored difference in milliseconds. Such a difference can be a measurement error.
+/// Differences up to this are always ignored, in milliseconds. They can be measurement errors.
 const MIN_ERROR_MS: i64 = 5;
 
 #[derive(Debug)]
 pub struct DatabaseClock {
     started: Instant,
-    /// Time of the database when this clock began.
+    /// Time of the database when this clock began, in milliseconds since 1970.
     start_ms: AtomicI64,
 }
 

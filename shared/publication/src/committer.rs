@@ -113,9 +113,9 @@ pub struct Settings {
     pub holder: String,
     /// Time after which the lease ends without a renewal.
     pub lease: Duration,
-    /// Most commands in one transaction. 1 switches grouping off (for benchmarks).
+    /// Maximum number of commands in one transaction. 1 switches grouping off (for benchmarks).
     pub max_batch: usize,
-    /// Most commands in the queue. Further commands are refused (I25).
+    /// Maximum number of commands in the queue. Further commands are refused (I25).
     pub max_waiting: usize,
     /// Number of revisions for which removals are stored for readers.
     pub keep_removals: u64,

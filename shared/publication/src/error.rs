@@ -5,7 +5,8 @@ use std::fmt;
 use hayward_service::http::problem::{Code, Problem};
 use uuid::Uuid;
 
-/// Evidence that a reader has seen more of a history than the database holds (R9).
+/// Evidence that the database went back in time, for example after a restore of an old backup: a
+/// reader has seen more of the history than the database holds (R9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WentBack {
     /// The history of the evidence.

@@ -20,10 +20,12 @@ pub enum Change<T> {
     },
 }
 
+/// Entries of a followed publication.
 #[derive(Debug, Clone)]
 pub struct Followed<T> {
     entries: BTreeMap<String, T>,
     cursor: Option<Cursor>,
+    /// Arrival of the last update, by the monotonic clock. `None` before the first one.
     last_update_ms: Option<u64>,
 }
 

@@ -164,25 +164,25 @@ fn describe(error: &ClientError) -> String {
 /// Stops writing if the neighbour went back in time: it has the same lineage, and a smaller
 /// revision than an earlier read. Returns whether it went back (R9).
 fn stop_if_older<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
-    let (Some(known), Some(now)) = (
+    let (Some(known), Some(current)) = (
         publisher.position(source.name),
         Cursor::parse(&update.cursor),
     ) else {
         return false;
     };
-    let is_older = known.lineage == now.lineage && now.revision < known.revision;
+    let is_older = known.lineage == current.lineage && current.revision < known.revision;
     if is_older {
         let lineage = publisher.lineage();
         let evidence = format!(
             "{} answers with revision {}, {} was read before",
-            source.name, now.revision, known.revision
+            source.name, current.revision, known.revision
         );
         publisher.stop_writing(WentBack { lineage, evidence });
     }
     is_older
 }
 
-/// Returns whether evidence from a stopped neighbour counts, so that the whole fleet stops. It
+/// Returns the evidence from a stopped neighbour if it counts, so that the whole fleet stops. It
 /// counts only for the history that was read from the neighbour. The neighbour may not know a
 /// decision of the operator yet (R9).
 fn evidence_of_neighbour(
@@ -209,6 +209,7 @@ fn evidence_of_neighbour(
 #[derive(Default)]
 struct Backoff {
     failures: u32,
+    /// Time of the first failure. `None` before it.
     since: Option<Instant>,
     logged_at: Option<Instant>,
 }

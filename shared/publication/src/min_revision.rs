@@ -18,7 +18,7 @@ use hayward_service::http::problem::{Code, Problem};
 use crate::Publisher;
 use crate::publisher::PublisherRole;
 
-/// Longest wait of a read.
+/// Maximum wait of a read.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Adds the wait to the reads of these routes.

@@ -1,4 +1,5 @@
-//! One published map in memory: entries by key, and an index by revision for deltas. Pure.
+//! One published map in memory: entries by key, and an index by revision for deltas. The code
+//! is pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,9 +15,11 @@ pub type Body = Option<Arc<RawValue>>;
 
 #[derive(Debug, Default)]
 struct Scope {
+    /// Entries by key, with the revision of the last change.
     entries: BTreeMap<Arc<str>, (u64, Body)>,
     by_revision: BTreeSet<(u64, Arc<str>)>,
-    live: usize,
+    /// Number of entries that are not removed.
+    live_count: usize,
     /// Known owners of removed entries.
     owners: BTreeMap<Arc<str>, Arc<str>>,
 }
@@ -53,13 +56,13 @@ impl Published {
             return;
         };
         let key: Arc<str> = key.into();
-        scope.live += usize::from(body.is_some());
+        scope.live_count += usize::from(body.is_some());
         if body.is_some() {
             scope.owners.remove(&key);
         }
         if let Some((old, before)) = scope.entries.insert(key.clone(), (revision, body)) {
             scope.by_revision.remove(&(old, key.clone()));
-            scope.live -= usize::from(before.is_some());
+            scope.live_count -= usize::from(before.is_some());
         }
         scope.by_revision.insert((revision, key));
     }
@@ -86,7 +89,7 @@ impl Published {
     }
 
     pub fn len(&self, scope: &str) -> usize {
-        self.scopes.get(scope).map_or(0, |scope| scope.live)
+        self.scopes.get(scope).map_or(0, |scope| scope.live_count)
     }
 
     pub fn is_empty(&self, scope: &str) -> bool {

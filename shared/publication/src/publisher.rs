@@ -29,7 +29,7 @@ use crate::{CommitError, Cursor, WentBack};
 pub use change_page::{ChangePage, ReadOwner};
 pub use role::PublisherRole;
 
-/// Longest wait of a reader.
+/// Maximum wait of a reader.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +128,7 @@ impl Publisher {
     /// Waits until `min_revision` is visible. Returns false if `limit` passed first (A11).
     pub async fn wait_for_revision(&self, min_revision: u64, limit: Duration) -> bool {
         let mut revision = self.revision.subscribe();
-        tokio::time::timeout(limit, revision.wait_for(|now| *now >= min_revision))
+        tokio::time::timeout(limit, revision.wait_for(|current| *current >= min_revision))
             .await
             .is_ok_and(|result| result.is_ok())
     }
@@ -197,9 +197,9 @@ impl Publisher {
         loop {
             self.leading()?;
             subscription.mark_unchanged();
-            let (delta, now) = self.read_updates(poll)?;
+            let (delta, current) = self.read_updates(poll)?;
             if !delta.is_empty() || tokio::time::Instant::now() >= deadline {
-                return Ok((delta, now));
+                return Ok((delta, current));
             }
             tokio::select! {
                 _ = subscription.changed() => {}
@@ -218,30 +218,30 @@ impl Publisher {
             ..
         } = poll;
         let maps = self.maps.read();
-        let now = Cursor {
+        let current = Cursor {
             lineage: maps.lineage,
             revision: maps.revision,
         };
         let position = cursor
             .and_then(Cursor::parse)
-            .filter(|position| position.lineage == now.lineage);
+            .filter(|position| position.lineage == current.lineage);
         if let Some(position) = position
-            && position.revision > now.revision
+            && position.revision > current.revision
             && trusted
         {
             let evidence = format!(
                 "a reader of {publication} has seen revision {}, the database holds {}",
-                position.revision, now.revision
+                position.revision, current.revision
             );
             drop(maps);
-            let lineage = now.lineage;
+            let lineage = current.lineage;
             let found = WentBack { lineage, evidence };
             self.stop_writing(found.clone());
             return Err(CommitError::WentBack(found));
         }
         let since = position
             .map(|position| position.revision)
-            .filter(|at| *at <= now.revision);
+            .filter(|at| *at <= current.revision);
         let cause = match (cursor, position) {
             (None, _) => None,
             (Some(_), None) => Some("other_history"),
@@ -257,7 +257,7 @@ impl Publisher {
         if let (true, Some(cause)) = (delta.full, cause) {
             self.count_full_read(publication, cause);
         }
-        Ok((delta, now))
+        Ok((delta, current))
     }
 
     pub(crate) fn set_service(&self, service: &'static str) {

@@ -31,10 +31,10 @@ use history::{History, Transition};
 
 /// Interval of evaluations without a request.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// Minimum ratio of a pause to the duration of the last evaluation. Earlier requests get the last
-/// result.
+/// A pause lasts at least this many times the duration of the last evaluation. Requests during the
+/// pause get the last result.
 const MIN_PAUSE_FACTOR: u32 = 50;
-/// Longest pause before the next evaluation.
+/// Maximum pause before the next evaluation.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -141,6 +141,7 @@ pub struct InvariantMonitor {
 #[derive(Default)]
 struct Progress {
     history: History,
+    /// The last result, with its time and duration.
     last: Option<(Instant, Duration, Invariants)>,
     /// The last failure, with its time and duration. An evaluation continues after its timeout, so
     /// the next one pauses too.
@@ -183,7 +184,7 @@ impl InvariantMonitor {
                     () = tokio::time::sleep(INTERVAL) => {}
                     () = shutdown.wait() => return,
                 }
-                // This fails on a replica that does not lead.
+                // An error is normal on a replica that does not lead.
                 drop(monitor.evaluate().await);
             }
         });

@@ -103,7 +103,7 @@ impl Attribute {
         }
     }
 
-    /// Returns the attribute with a value.
+    /// Returns the attribute with this value, for a measurement.
     pub fn is(&'static self, value: impl Into<Value>) -> KeyValue {
         KeyValue::new(self.key, value)
     }
@@ -133,6 +133,7 @@ pub struct Metric {
     pub services: &'static [&'static str],
     /// Whether every fleet reports it. Otherwise it appears only after unusual events.
     pub always_reported: bool,
+    /// Upper limits of the buckets of a histogram.
     boundaries: &'static [f64],
     instrument: OnceLock<Instrument>,
 }

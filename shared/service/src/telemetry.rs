@@ -42,7 +42,7 @@ pub use crate::trace::traces_enabled;
 pub(crate) use scrape::reader;
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
-/// Libraries whose events are used from level warning. Some of them log while exporting, which
+/// Libraries of which only warnings and errors are used. Some of them log while exporting, which
 /// would cause more exports.
 const WARN_ONLY_LIBRARIES: [&str; 8] = [
     "hyper",

@@ -30,7 +30,7 @@ pub fn traces_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
 
-/// Most links of a span.
+/// Maximum number of links of a span.
 pub const MAX_LINKS: usize = 64;
 
 /// Parent of later spans in a sampled trace.

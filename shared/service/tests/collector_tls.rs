@@ -16,19 +16,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// Counts of the collector: handshakes that the client refused, and received batches.
 #[derive(Default)]
 struct Received {
     refused: AtomicUsize,
     batches: AtomicUsize,
 }
 
-struct Tls {
+struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
     received: Arc<Received>,
 }
 
-impl axum::serve::Listener for Tls {
+impl axum::serve::Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
@@ -86,7 +87,7 @@ async fn a_collector_is_verified_with_the_current_authority() {
     let (trusted_file, issuer_file) = (dir.path().join("trusted.pem"), dir.path().join("own.pem"));
     drop(create_authority(&trusted_file));
     let received = Arc::new(Received::default());
-    let tls = Tls {
+    let tls = TlsListener {
         listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
         acceptor: create_authority(&issuer_file),
         received: Arc::clone(&received),

@@ -21,7 +21,8 @@ use crate::server_folder::{ServerFolder, settings};
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
-    admin: String,
+    /// Address for the superuser.
+    admin_url: String,
     finished: FinishedDatabases,
 }
 
@@ -32,7 +33,8 @@ impl TestDatabase {
     /// Returns the address for a role: `postgres` for the superuser, the name of a schema for its
     /// runner.
     pub fn url(&self, role: &str) -> String {
-        self.admin.replacen("//postgres@", &format!("//{role}@"), 1)
+        self.admin_url
+            .replacen("//postgres@", &format!("//{role}@"), 1)
     }
 
     pub fn name(&self) -> &str {
@@ -43,7 +45,9 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     // Drop cannot await, and services of the test may still be shutting down.
     fn drop(&mut self) {
-        self.finished.lock().push(std::mem::take(&mut self.admin));
+        self.finished
+            .lock()
+            .push(std::mem::take(&mut self.admin_url));
     }
 }
 
@@ -65,6 +69,7 @@ pub struct TestServer {
     embedded: AsyncMutex<Option<Embedded>>,
     folder: ServerFolder,
     next_number: AtomicU32,
+    /// Names of the databases to copy, by fingerprint of their schemas.
     templates: Mutex<HashMap<String, Arc<OnceCell<String>>>>,
     finished: FinishedDatabases,
 }
@@ -102,7 +107,7 @@ impl TestServer {
         let template = cell
             .get_or_init(async || {
                 let name = format!("template_{}", self.next_number());
-                prepare(&self.admin(&name).await, schemas, &BTreeMap::new())
+                prepare(&self.admin_url(&name).await, schemas, &BTreeMap::new())
                     .await
                     .expect("the schemas of a test database");
                 name
@@ -110,14 +115,14 @@ impl TestServer {
             .await;
         self.drop_finished_databases().await;
         let name = format!("test_{}", self.next_number());
-        let admin = self.admin(&name).await;
-        create_database(&admin, template)
+        let admin_url = self.admin_url(&name).await;
+        create_database(&admin_url, template)
             .await
             .expect("a copy of the prepared database");
         let finished = Arc::clone(&self.finished);
         TestDatabase {
             name,
-            admin,
+            admin_url,
             finished,
         }
     }
@@ -125,8 +130,8 @@ impl TestServer {
     /// Removes databases of finished tests. If one cannot be removed, it only uses disk space.
     async fn drop_finished_databases(&self) {
         let finished = std::mem::take(&mut *self.finished.lock());
-        for admin in finished {
-            let _ = drop_database(&admin).await;
+        for admin_url in finished {
+            let _ = drop_database(&admin_url).await;
         }
     }
 
@@ -161,7 +166,7 @@ impl TestServer {
         self.resume().await;
     }
 
-    async fn admin(&self, database: &str) -> String {
+    async fn admin_url(&self, database: &str) -> String {
         let embedded = self.embedded.lock().await;
         let server = embedded.as_ref().expect("the test server is stopped");
         server.url(database)

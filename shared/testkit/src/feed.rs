@@ -19,11 +19,12 @@ use tokio::sync::watch;
 
 /// Lineage of every feed. The value is arbitrary.
 const LINEAGE: &str = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
-/// Longest wait of a poll. It is shorter than that of a real neighbour, so that tests are fast.
+/// Maximum wait of a poll. It is shorter than that of a real neighbour, so that tests are fast.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct Map {
+    /// Entries with the revision of their last change. The body is `None` for a removed entry.
     entries: BTreeMap<String, (u64, Option<Value>)>,
     revision: u64,
 }

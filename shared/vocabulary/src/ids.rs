@@ -19,7 +19,7 @@ pub struct BadName {
     pub limit: usize,
 }
 
-/// Longest name of a node or user in bytes.
+/// Maximum length of a name of a node or user, in bytes.
 pub const NAME_LIMIT: usize = 128;
 
 fn check_name(kind: &'static str, name: String) -> Result<String, BadName> {

@@ -86,7 +86,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Most pieces of evidence in a finding.
+    /// Maximum number of pieces of evidence in a finding.
     pub const MAX_EVIDENCE: usize = 10;
 
     pub fn new(rule: Rule) -> Self {
@@ -130,10 +130,11 @@ impl Inquiry {
     }
 }
 
-/// Durations of current states, from repeated checks. Missing things are forgotten, and changed
-/// ones restart. Times are milliseconds of a monotonic clock (R4).
+/// Durations of current states, from repeated checks. A key that is missing from a check is
+/// dropped. A changed state begins a new duration. Times are milliseconds of a monotonic clock (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
+    /// State of each key, and the time of its first check.
     states: BTreeMap<K, (S, u64)>,
 }
 
@@ -170,7 +171,7 @@ pub const DEADLINES: Rule = Rule {
 /// Tolerance of a deadline in milliseconds: one sweep.
 pub const SWEEP_MS: u64 = 60_000;
 
-/// A thing in a state that has to end.
+/// A thing in a state that must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedState<S> {
     pub subject: S,
@@ -278,16 +279,16 @@ mod tests {
     #[test]
     fn a_changed_or_missing_thing_restarts_its_age() {
         let mut ages = Ages::default();
-        let age = |ages: &Ages<&str, u8>, now| {
+        let ages_at = |ages: &Ages<&str, u8>, now| {
             let all: Vec<u64> = ages.ages(now).map(|(_, _, age)| age).collect();
             all
         };
         ages.record(10, [("a", 1), ("b", 1)]);
         ages.record(20, [("a", 1), ("b", 2)]);
-        assert_eq!(age(&ages, 25), [15, 5]);
+        assert_eq!(ages_at(&ages, 25), [15, 5]);
         ages.record(30, [("b", 2)]);
         ages.record(40, [("a", 1), ("b", 2)]);
-        assert_eq!(age(&ages, 40), [0, 20]);
+        assert_eq!(ages_at(&ages, 40), [0, 20]);
     }
 
     /// One sweep is tolerated (I24).
@@ -314,6 +315,6 @@ mod tests {
         let mut inquiry = Inquiry::new(RULE);
         inquiry.examine(None);
         assert!(inquiry.finish().holds());
-        assert!(!Finding::not_checked(RULE, "nothing is kept").holds());
+        assert!(!Finding::not_checked(RULE, "no data yet").holds());
     }
 }

@@ -65,7 +65,7 @@ pub fn mount_resource(source: &str, read_only: bool) -> String {
     format!("{MOUNT_PREFIX}{source}:{mode}")
 }
 
-/// Prefix of the names of those resources. An agent cannot report such a resource itself.
+/// Prefix of the names of the resources of mounts. An agent cannot report such a resource itself.
 pub const MOUNT_PREFIX: &str = "mount:";
 
 /// True if a path is absolute and canonical: no `.`, no `..`, no empty part, no colon (engines
@@ -80,13 +80,13 @@ pub fn is_plain_path(path: &str) -> bool {
 /// The named resource of container engines. Each container needs one, so work with an image is
 /// placed only on nodes with an engine.
 pub const ENGINE: &str = "docker";
-/// Class of an end of work that never started, because the node no longer offers what it needs.
-/// Neither the machine nor the work is at fault.
+/// Cause code of an exit of work that never started, because the node no longer offers what the
+/// work needs. Neither the node nor the work is at fault.
 pub const NOT_OFFERED: &str = "not_offered";
-/// Most containers of one agent at a time in its engine.
+/// Maximum number of containers of one agent at a time in its engine.
 pub const MAX_ENGINE_CONTAINERS: u64 = 1000;
 
-/// Least number of a system user or group that work may run as (S16).
+/// Smallest id of a system user or group that work may run as (S16).
 pub const MIN_USER_ID: u32 = 1000;
 
 /// Everything an agent needs to start a container.

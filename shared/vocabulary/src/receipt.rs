@@ -32,8 +32,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Most receipts shown with one piece of work: those of its newest rounds. A round is complete
-    /// unless it alone has more.
+    /// Maximum number of receipts shown with one piece of work: those of its newest rounds. A round
+    /// is complete unless it alone has more.
     pub const MAX_SHOWN: usize = 16;
 }
 

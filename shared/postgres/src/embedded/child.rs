@@ -83,7 +83,7 @@ fn spawn(server: &ServerCommand) -> io::Result<Child> {
         .create(true)
         .append(true)
         .open(&server.log)?;
-    let mut command = if let Some(setpriv) = setpriv() {
+    let mut command = if let Some(setpriv) = find_setpriv() {
         let mut command = server.account.command(setpriv);
         command.args(["--pdeathsig", "QUIT", "--", "/bin/sh", "-c", EXEC_SCRIPT]);
         command.stdin(Stdio::null());
@@ -108,7 +108,7 @@ fn spawn(server: &ServerCommand) -> io::Result<Child> {
 }
 
 /// Finds the `setpriv` of util-linux. The one of busybox has no option for the death signal.
-fn setpriv() -> Option<PathBuf> {
+fn find_setpriv() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         return None;
     }

@@ -15,7 +15,7 @@ use super::record::{AuditOutcome, AuditRecord, Digest};
 use crate::published::Body;
 use crate::publisher::EntryKey;
 
-/// Longest object in bytes. A path may be much longer.
+/// Maximum length of the object of a record, in bytes. Longer paths are cut.
 pub(super) const MAX_OBJECT_BYTES: usize = 256;
 
 /// Changes of one command, or of the fleet in one batch.
@@ -24,16 +24,22 @@ struct ActorChanges {
     origin: Option<CommandOrigin>,
     /// Whether the command added rows.
     added_rows: bool,
+    /// Number of changed entries.
     changed: u64,
+    /// First changed entry.
     entry: Option<String>,
+    /// Digest of the entries before the changes.
     before: Option<Sha256>,
+    /// Digest of the entries after the changes.
     after: Option<Sha256>,
 }
 
 /// Actors of one batch with their changes. The first actor is the fleet.
 pub(crate) struct Attribution {
     actors: Vec<ActorChanges>,
+    /// Index of the actor of the next change.
     current: usize,
+    /// Number of reports of the fleet, by kind of sender.
     reports: BTreeMap<ActorKind, u64>,
 }
 
@@ -48,7 +54,7 @@ impl Default for Attribution {
 }
 
 impl Attribution {
-    /// Starts a command before it is applied.
+    /// Attributes the next changes to a command, before the command is applied.
     pub fn begin_command(&mut self, origin: Option<CommandOrigin>) {
         self.current = 0;
         let Some(origin) = origin else {
@@ -66,7 +72,7 @@ impl Attribution {
         });
     }
 
-    /// Ends a command after it was applied. Later changes belong to the service.
+    /// Ends the command after it was applied. Later changes belong to the service.
     pub fn end_command(&mut self, added_rows: bool) {
         if let Some(changes) = self.actors.get_mut(self.current) {
             changes.added_rows |= added_rows;

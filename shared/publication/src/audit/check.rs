@@ -11,9 +11,9 @@ pub const AUDITED: Rule = Rule {
     title: "every change is audited",
 };
 
-/// Most records followed in one check.
+/// Maximum number of records that one check reads.
 const RECORDS_PER_CHECK: u64 = 5_000;
-/// Most records that a check may be behind. Beyond that, it starts again near the end. `hayward
+/// Maximum number of unchecked records. Beyond that, a check starts again near the end. `hayward
 /// audit verify` checks the whole chain.
 const MAX_BEHIND: u64 = 50_000;
 
@@ -60,8 +60,8 @@ impl Auditor {
             _ => anchor,
         };
         if head.number > position.number + MAX_BEHIND {
-            let near = rows::link_after(&mut tx, head.number - RECORDS_PER_CHECK).await?;
-            position = near.unwrap_or(position);
+            let near_end = rows::link_after(&mut tx, head.number - RECORDS_PER_CHECK).await?;
+            position = near_end.unwrap_or(position);
         }
         let limit = i64::try_from(RECORDS_PER_CHECK).unwrap_or(i64::MAX);
         let records = rows::records_after(&mut tx, position.number, limit).await?;
@@ -71,8 +71,8 @@ impl Auditor {
             .try_for_each(|record| position.advance(record));
         progress.verified_records += u64::try_from(records.len()).unwrap_or(0);
         let caught_up = records.len() < usize::try_from(RECORDS_PER_CHECK).unwrap_or(usize::MAX);
-        // Without the end, the service has fewer records than before or a revision without a
-        // record.
+        // At its end, the chain must not have fewer records than before, and the state must not
+        // have a revision without a record.
         let check_end = || match caught_up {
             true if head.number < position.number => Err(Break::CutOff {
                 last: head.number,

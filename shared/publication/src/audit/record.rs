@@ -269,14 +269,14 @@ impl Link {
     ///
     /// # Errors
     /// If changes after the last record have no record.
-    pub fn check_end(&self, state: u64) -> Result<(), Break> {
-        if self.number == 0 || self.revision == state {
+    pub fn check_end(&self, state_revision: u64) -> Result<(), Break> {
+        if self.number == 0 || self.revision == state_revision {
             return Ok(());
         }
         Err(Break::CutOff {
             last: self.number,
             recorded: self.revision,
-            state,
+            state: state_revision,
         })
     }
 }

@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use super::attribution::request_record;
 use super::record::{AuditOutcome, AuditRecord};
 
-/// Most kinds of waiting refusals. Refusals of other kinds are counted together.
+/// Maximum number of kinds of waiting refusals. Refusals of other kinds are counted together.
 const MAX_KEYS: usize = 64;
-/// Shortest time between two writes, so that a flood is collected before it is written.
+/// Minimum time between two writes, so that a flood is collected before it is written.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Records that may be written at once after a quiet period.
 const BURST: u32 = 1_000;
+/// Records that may be written per second after the burst.
 const REFILL_PER_SECOND: u32 = 2;
 
 /// Key of a refusal. Equal refusals share one record.
@@ -35,6 +36,7 @@ struct Pending {
     by_key: BTreeMap<RefusalKey, AuditRecord>,
     /// Refusals over the limit of waiting kinds.
     others: Option<AuditRecord>,
+    /// Number of records that may be written now.
     allowance: f64,
     last_refill: Instant,
     last_write: Option<Instant>,

@@ -110,10 +110,10 @@ async fn list_audit(
         .execute(&mut *tx)
         .await
         .map_err(unavailable)?;
-    page(&mut tx, state.service, &query).await.map(Json)
+    read_page(&mut tx, state.service, &query).await.map(Json)
 }
 
-async fn page(
+async fn read_page(
     tx: &mut PgConnection,
     service: &str,
     query: &AuditQuery,

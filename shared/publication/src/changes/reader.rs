@@ -15,7 +15,7 @@ use crate::publisher::PublisherRole;
 use crate::{Cursor, Publisher, min_revision};
 
 /// Changes examined in one batch. A batch may be larger, because a commit is never split.
-const BATCH: usize = 1_000;
+const BATCH_SIZE: usize = 1_000;
 /// Interval of the check whether the token is still valid. A revoked token ends the stream (S8).
 const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of these readers in metrics (T6).
@@ -30,6 +30,8 @@ pub enum Since {
 }
 
 impl Since {
+    /// Parses the query parameter `since`.
+    ///
     /// # Errors
     /// 400 for an invalid text.
     pub fn parse(text: &str) -> Result<Self, Problem> {
@@ -140,6 +142,8 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Opens a reader at this position.
+    ///
     /// # Errors
     /// 410 if the position is too old or from another history. 409 if it is from the future. 503 if
     /// this replica does not lead.
@@ -149,13 +153,16 @@ impl Reader {
         context: ReaderContext,
     ) -> Result<Self, Problem> {
         publisher.leading()?;
-        let (now, _) = publisher.history_range();
+        let (current, _) = publisher.history_range();
         let position = match since {
-            Since::Now => now,
-            Since::Revision(revision) => Cursor { revision, ..now },
+            Since::Now => current,
+            Since::Revision(revision) => Cursor {
+                revision,
+                ..current
+            },
             Since::Cursor(cursor) => cursor,
         };
-        if position.lineage != now.lineage {
+        if position.lineage != current.lineage {
             publisher.count_full_read(READER_NAME, "other_history");
             let detail = "this position belongs to a history that an operator has given up";
             return Err(gone_problem(detail.to_owned(), publisher.history_range().1));
@@ -173,6 +180,7 @@ impl Reader {
         Ok(reader)
     }
 
+    /// Checks whether the reader may continue.
     fn check(&self) -> Result<(), End> {
         if self.context.shutdown.has_begun() {
             return Err(End::ShuttingDown);
@@ -183,8 +191,8 @@ impl Reader {
         }
         let leading = self.publisher.leading();
         leading.map_err(|error| End::Standby(error.into()))?;
-        let (now, oldest) = self.publisher.history_range();
-        if now.lineage != self.position.lineage {
+        let (current, oldest) = self.publisher.history_range();
+        if current.lineage != self.position.lineage {
             let detail = "another history has begun".to_owned();
             return Err(End::TooOld(gone_problem(detail, oldest)));
         }
@@ -211,7 +219,7 @@ impl Reader {
         }
         let page = self
             .publisher
-            .changes_after(&selections, self.position.revision, BATCH);
+            .changes_after(&selections, self.position.revision, BATCH_SIZE);
         let mut changes = Vec::new();
         for (publication, change) in page.changes {
             let mut covering = kinds
@@ -258,7 +266,7 @@ impl Reader {
             let next_check = deadline.min(Instant::now() + TOKEN_CHECK_INTERVAL);
             let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
             tokio::select! {
-                _ = self.revisions.wait_for(|now| *now > revision) => {}
+                _ = self.revisions.wait_for(|current| *current > revision) => {}
                 _ = self.roles.wait_for(|role| !leads(role)) => {}
                 () = self.context.shutdown.wait() => {}
                 () = tokio::time::sleep_until(next_check) => {}

@@ -25,9 +25,9 @@ use super::reader::{End, Reader, ReaderContext, Since, select_kinds};
 use super::{Feed, ObjectChanges, stream};
 use crate::Publisher;
 
-/// Longest wait of a long poll, in seconds.
+/// Maximum wait of a long poll, in seconds.
 const MAX_WAIT_SECONDS: u64 = 25;
-/// Most batches that one request examines if none contains a visible change (A6).
+/// Maximum number of batches that one request examines if none contains a visible change (A6).
 const MAX_BATCHES: u32 = 5;
 /// Request header with which browsers reconnect.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

@@ -20,7 +20,7 @@ use crate::Cursor;
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(10);
 /// Size in bytes after which a chunk is written. One change may exceed it.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Shortest time between two batches, because a busy service commits hundreds of times a second.
+/// Minimum time between two batches, because a busy service commits hundreds of times a second.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub fn event_stream(reader: Reader) -> Response {

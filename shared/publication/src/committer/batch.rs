@@ -14,8 +14,8 @@ use crate::published::Body;
 use crate::publisher::{Entry, EntryKey, Publisher};
 use crate::{CommitError, Cursor};
 
-/// Channel to the caller of a command. [`Batch::answer`] answers after the commit. Dropping it
-/// means an unknown outcome.
+/// Channel to the caller of a command. [`Batch::answer`] sends the response after the commit.
+/// Dropping the reply means that the outcome is unknown.
 #[derive(Debug)]
 pub struct Reply<T>(oneshot::Sender<Result<Committed<T>, CommitError>>);
 
@@ -46,10 +46,11 @@ pub struct Batch<R> {
     pub rows: R,
     writes: Vec<EntryWrite>,
     attribution: Attribution,
+    /// Positions up to which neighbours were read.
     positions: BTreeMap<&'static str, Cursor>,
     after_commit: Vec<AfterCommit>,
     /// The last committed revision if this is a dry run.
-    dry_run_at: Option<u64>,
+    dry_run_revision: Option<u64>,
 }
 
 impl<R: Default> Default for Batch<R> {
@@ -60,7 +61,7 @@ impl<R: Default> Default for Batch<R> {
             attribution: Attribution::default(),
             positions: BTreeMap::new(),
             after_commit: Vec::new(),
-            dry_run_at: None,
+            dry_run_revision: None,
         }
     }
 }
@@ -69,7 +70,7 @@ impl<R: Default> Batch<R> {
     /// Creates a batch for a dry run, which is discarded (A10).
     pub(super) fn for_dry_run(revision: u64) -> Self {
         Self {
-            dry_run_at: Some(revision),
+            dry_run_revision: Some(revision),
             ..Self::default()
         }
     }
@@ -145,7 +146,7 @@ impl<R> Batch<R> {
     /// Returns whether this is a dry run. The command must then not change the working set. It may
     /// change a copy (A10).
     pub fn is_dry_run(&self) -> bool {
-        self.dry_run_at.is_some()
+        self.dry_run_revision.is_some()
     }
 
     /// Returns whether an earlier command of the batch has changed this entry of a publication
@@ -205,7 +206,7 @@ impl<R> Batch<R> {
     /// Answers a dry run with the revision that it has read. Discards everything else.
     pub(super) fn answer_dry_run(self) {
         for action in self.after_commit {
-            if let (AfterCommit::Answer(answer), Some(revision)) = (action, self.dry_run_at) {
+            if let (AfterCommit::Answer(answer), Some(revision)) = (action, self.dry_run_revision) {
                 answer(Ok(revision));
             }
         }

@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use crate::audit::{AuditOutcome, AuditRecord, Auditor};
 use crate::publisher::Publisher;
 
-/// Shortest time between two reads of the gauges.
+/// Minimum time between two reads of the gauges.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum ratio of the pause between two reads to the duration of the last read.
+/// The pause between two reads lasts at least this many times the duration of the last read.
 const PAUSE_FACTOR: u32 = 100;
 /// Names of the parts that have gauges: the committer and its ledger.
 const COMMITTER: &str = "committer";
@@ -36,7 +36,7 @@ const CAUSES: [&str; 6] = [
 ];
 
 /// Returns the cause for the status of a response. A record for many refusals has no status.
-fn cause(status: Option<u16>) -> &'static str {
+fn refusal_cause(status: Option<u16>) -> &'static str {
     match status {
         Some(401) => "unauthenticated",
         Some(403) => "forbidden",
@@ -188,7 +188,7 @@ impl CommitterMetrics {
             let outcome = AUDIT_OUTCOME.is(record.outcome.as_str());
             AUDIT_RECORDS.add(1, &[self.service_attribute(), outcome]);
             if record.outcome == AuditOutcome::Refused {
-                let cause = AUDIT_CAUSE.is(cause(record.status));
+                let cause = AUDIT_CAUSE.is(refusal_cause(record.status));
                 AUDIT_REFUSALS.add(record.requests, &[self.service_attribute(), cause]);
             }
         }

@@ -40,6 +40,7 @@ pub(super) struct TermContext<L: Ledger> {
 /// Why a term ended.
 enum TermEnd {
     Stopped,
+    /// Another replica has taken the lease.
     Deposed,
     /// The database went back in time (R9).
     WentBack,
@@ -442,7 +443,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         }
         rows::write_followed(&mut tx, positions).await?;
         records::append(&mut tx, records).await?;
-        if let Some(revision) = self.removals_to_trim() {
+        if let Some(revision) = self.removals_to_prune() {
             rows::prune_removals(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
         }
         let lease = self.context.settings.lease;
@@ -457,7 +458,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
     }
 
     fn make_visible(&mut self, changed: Vec<Entry>, replies: PendingReplies) {
-        let prune_to = self.removals_to_trim();
+        let prune_to = self.removals_to_prune();
         self.revision += 1;
         let revision = u64::try_from(self.revision).unwrap_or(0);
         self.context.publisher.advance(revision, changed, prune_to);
@@ -466,7 +467,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
 
     /// Returns the revision up to which removals are now deleted from rows and memory. Returns
     /// `None` in most commits.
-    fn removals_to_trim(&self) -> Option<u64> {
+    fn removals_to_prune(&self) -> Option<u64> {
         let retained = self.context.settings.keep_removals.max(1);
         let next = u64::try_from(self.revision + 1).unwrap_or(0);
         (next > retained && next.is_multiple_of(retained / 4 + 1)).then(|| next - retained)

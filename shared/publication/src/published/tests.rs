@@ -1,4 +1,4 @@
-//! Properties of a publication for any history, readers and trimming. All readers reach the same
+//! Properties of a publication for any history, readers and pruning. All readers reach the same
 //! end state and see whole transactions. They never go backwards. Delta and full updates are
 //! equivalent.
 
@@ -45,7 +45,7 @@ fn entries(reader: &Followed<u32>) -> BTreeMap<String, u32> {
 
 fn histories() -> impl Strategy<Value = Vec<(Transaction, bool, bool, bool)>> {
     let transaction = prop::collection::vec((0..12_u8, prop::option::of(0..4_u32)), 0..6);
-    // Each step: a transaction, whether the slow reader reads, whether removals are trimmed, and
+    // Each step: a transaction, whether the slow reader reads, whether removals are pruned, and
     // whether the slow reader lost its cursor.
     prop::collection::vec(
         (

@@ -35,11 +35,11 @@ impl Publisher {
     /// stored.
     pub(crate) fn history_range(&self) -> (Cursor, u64) {
         let maps = self.maps.read();
-        let now = Cursor {
+        let current = Cursor {
             lineage: maps.lineage,
             revision: maps.revision,
         };
-        (now, maps.pruned_to)
+        (current, maps.pruned_to)
     }
 
     /// Returns up to `limit` changes after a revision, and all further changes of the last

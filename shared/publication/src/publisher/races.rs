@@ -1,5 +1,5 @@
-//! Readers that wait during commits. Their time limits never pass here, so a reader that is not
-//! woken is a deadlock, which fails the test.
+//! Readers that wait during commits, in many thread interleavings. Time limits never pass here, so
+//! a reader that is not woken is a deadlock, which fails the test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -26,12 +26,31 @@ async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64
     set.await.expect("committed").revision
 }
 
-/// Returns revision, kind, actor, outcome and requests of each record.
-async fn records(pool: &PgPool) -> Vec<(i64, String, String, String, i64)> {
-    sqlx::query_as("select revision, kind, actor, outcome, requests from audit order by number")
-        .fetch_all(pool)
-        .await
-        .expect("records")
+/// Some columns of an audit record.
+#[derive(Debug)]
+struct RecordRow {
+    revision: i64,
+    kind: String,
+    actor: String,
+    outcome: String,
+    requests: i64,
+}
+
+async fn records(pool: &PgPool) -> Vec<RecordRow> {
+    let rows: Vec<(i64, String, String, String, i64)> = sqlx::query_as(
+        "select revision, kind, actor, outcome, requests from audit order by number",
+    )
+    .fetch_all(pool)
+    .await
+    .expect("records");
+    let to_record = |(revision, kind, actor, outcome, requests)| RecordRow {
+        revision,
+        kind,
+        actor,
+        outcome,
+        requests,
+    };
+    rows.into_iter().map(to_record).collect()
 }
 
 /// The state and the chain end at the same revision (I19).
@@ -54,15 +73,18 @@ async fn every_commit_has_a_record_and_the_chain_continues_after_a_kill() {
     }
     set(&handle, "own", 1).await.expect("committed");
     let (last_revision, all) = (handle.publisher().revision(), records(&pool).await);
-    assert_eq!((all[0].1.as_str(), all[0].2.as_str()), ("operator", "ann"));
-    let fleet_records = all.iter().filter(|it| it.1 == "fleet");
     assert_eq!(
-        fleet_records.clone().map(|it| it.4).sum::<i64>(),
+        (all[0].kind.as_str(), all[0].actor.as_str()),
+        ("operator", "ann")
+    );
+    let fleet_records = all.iter().filter(|it| it.kind == "fleet");
+    assert_eq!(
+        fleet_records.clone().map(|it| it.requests).sum::<i64>(),
         20,
         "all agents, {all:?}"
     );
     assert!(fleet_records.count() < 20, "one record per commit");
-    let mut revisions: Vec<_> = all.iter().map(|it| it.0).collect();
+    let mut revisions: Vec<_> = all.iter().map(|it| it.revision).collect();
     revisions.dedup();
     let expected: Vec<_> = (1..=i64::try_from(last_revision).unwrap()).collect();
     assert_eq!(revisions, expected, "each revision has a record");
@@ -91,12 +113,12 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
     }
     let refused = hayward_testkit::until("the refusals", async || {
         let all = records(&pool).await.into_iter();
-        let refused: Vec<_> = all.filter(|it| it.3 == "refused").collect();
-        (refused.iter().map(|it| it.4).sum::<i64>() == 3).then_some(refused)
+        let refused: Vec<_> = all.filter(|it| it.outcome == "refused").collect();
+        (refused.iter().map(|it| it.requests).sum::<i64>() == 3).then_some(refused)
     })
     .await;
     assert_eq!(
-        (refused[0].2.as_str(), handle.publisher().revision()),
+        (refused[0].actor.as_str(), handle.publisher().revision()),
         ("eve", revision)
     );
     set_as(&handle, origin("ann", "operator"), "other").await;
@@ -107,7 +129,8 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
         "delete from audit",
         "truncate audit",
     ] {
-        let refused = sqlx::query(change).execute(&pool).await.expect_err("S25");
+        let result = sqlx::query(change).execute(&pool).await;
+        let refused = result.expect_err("the role may only add records (S25)");
         assert_eq!(sql_state(&refused).as_deref(), Some("42501"), "{change}");
     }
     let mut superuser = superuser_connection(&database).await;

@@ -89,6 +89,7 @@ pub async fn pool(database: &TestDatabase) -> PgPool {
         .expect("a connection")
 }
 
+/// Starts a committer. `holder` is the name of its replica.
 pub async fn start(
     database: &TestDatabase,
     holder: &str,

@@ -39,7 +39,7 @@ const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
-/// Conventions of all routes of all services, and what a client of v1 has to expect (A1).
+/// Conventions of all routes of all services, and what a client of v1 must expect (A1).
 const CONVENTIONS: &str = "Within v1, routes, fields and enum values are only added. Enums in \
     answers are open: a client treats an unknown value as one that needs no action. Clients ignore \
     unknown fields of answers. A request with an unknown field is refused. Refusals are problem \
@@ -54,7 +54,7 @@ pub fn documented(router: OpenApiRouter, about: Description) -> Router {
         let text = text.clone();
         async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
     };
-    // The document has no name. The base layout has no bar for named documents and would show none.
+    // The document has no name, because the base layout has no bar to choose among named documents.
     let config = Config::new([DOCUMENT_PATH])
         .validator_url("none")
         .display_operation_id(true)
@@ -161,21 +161,21 @@ mod tests {
     }
 
     #[derive(serde::Deserialize, utoipa::IntoParams)]
-    struct Page {
+    struct LimitQuery {
         limit: u32,
     }
 
     #[utoipa::path(
-        post, path = "/v1/items/{id}", operation_id = "create_item", params(Page),
+        post, path = "/v1/items/{id}", operation_id = "create_item", params(LimitQuery),
         responses((status = 200, description = "the sum"), (status = 400, body = Problem,
             description = "cannot be understood", content_type = "application/problem+json")),
     )]
     async fn create_item(
         Path(id): Path<u32>,
-        Query(page): Query<Page>,
+        Query(query): Query<LimitQuery>,
         Json(item): Json<Item>,
     ) -> Json<u32> {
-        Json(id + page.limit + item.amount)
+        Json(id + query.limit + item.amount)
     }
 
     #[test]

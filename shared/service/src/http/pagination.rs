@@ -11,7 +11,7 @@ use cursor::Listing;
 
 /// Entries on a page by default.
 pub const DEFAULT_LIMIT: u16 = 100;
-/// Most entries on a page.
+/// Maximum number of entries on a page.
 pub const MAX_LIMIT: u16 = 1_000;
 
 /// Returns the limit of a request, or the default.
@@ -57,7 +57,7 @@ impl PageQuery {
         cursor.map(|cursor| listing.last_key(cursor)).transpose()
     }
 
-    /// Cuts the page out of all entries, in order of key. Returns it with the next cursor.
+    /// Returns the requested page of all entries, sorted by key, and the cursor of the next page.
     ///
     /// # Errors
     /// Same as [`Self::limit`] and [`Self::after`].

@@ -13,7 +13,7 @@ pub use utoipa::IntoResponses;
 /// Responses of an operation, by status.
 pub type ResponsesByStatus = BTreeMap<String, RefOr<Response>>;
 
-/// Returns a problem document with this status.
+/// Returns the description of a problem document with this status.
 pub fn problem_response(status: u16, description: &str) -> ResponsesByStatus {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let response = ResponseBuilder::new()

@@ -88,7 +88,7 @@ pub struct Origin {
     address: Option<SocketAddr>,
     method: Method,
     route: Option<MatchedPath>,
-    path: http::Uri,
+    uri: http::Uri,
     if_revision: IfRevision,
     /// Whether the change is a dry run.
     dry_run: bool,
@@ -134,7 +134,7 @@ impl Origin {
             address: peer.map(|peer| peer.0),
             method: request.method().clone(),
             route: request.extensions().get::<MatchedPath>().cloned(),
-            path: request.uri().clone(),
+            uri: request.uri().clone(),
             if_revision: if_revision_of(request),
             revision: AtomicU64::new(0),
             dry_run: !request.method().is_safe() && is_dry_run(request.uri().query()),
@@ -206,7 +206,7 @@ impl Origin {
 
     /// Returns the path without the query, which may contain a token by mistake (S8).
     pub fn path(&self) -> &str {
-        self.path.path()
+        self.uri.path()
     }
 
     /// Runs `work` with this origin as the current one.
@@ -290,16 +290,16 @@ mod tests {
 
     #[test]
     fn failed_authentications_and_refused_changes_by_people_are_audited() {
-        let audited = |method, scopes: &[Scope], status: u16| {
+        let is_audited = |method, scopes: &[Scope], status: u16| {
             origin(method, scopes).is_audited_refusal(StatusCode::from_u16(status).unwrap())
         };
         let agent = [Scope::Agent("n1".parse().unwrap())];
-        assert!(audited(Method::GET, &[Scope::Submitter], 403));
-        assert!(!audited(Method::GET, &[Scope::Submitter], 404));
-        assert!(audited(Method::POST, &[Scope::Submitter], 422));
-        assert!(!audited(Method::POST, &[Scope::Submitter], 201));
-        assert!(!audited(Method::POST, &[Scope::Submitter], 503));
-        assert!(audited(Method::PUT, &agent, 403) && !audited(Method::PUT, &agent, 409));
+        assert!(is_audited(Method::GET, &[Scope::Submitter], 403));
+        assert!(!is_audited(Method::GET, &[Scope::Submitter], 404));
+        assert!(is_audited(Method::POST, &[Scope::Submitter], 422));
+        assert!(!is_audited(Method::POST, &[Scope::Submitter], 201));
+        assert!(!is_audited(Method::POST, &[Scope::Submitter], 503));
+        assert!(is_audited(Method::PUT, &agent, 403) && !is_audited(Method::PUT, &agent, 409));
     }
 
     #[test]

@@ -33,8 +33,9 @@ pub fn current_id() -> Option<String> {
     CURRENT_ID.try_with(|id| String::from(&**id)).ok()
 }
 
-/// Returns the id of the client if it has 1–64 safe characters. Otherwise returns a new id (A13).
-fn id_of(headers: &HeaderMap) -> String {
+/// Returns the request id that the client sent if it has 1–64 safe characters. Otherwise returns a
+/// new id (A13).
+fn request_id_of(headers: &HeaderMap) -> String {
     let client_id = headers
         .get(REQUEST_ID)
         .and_then(|value| value.to_str().ok());
@@ -53,8 +54,8 @@ fn id_of(headers: &HeaderMap) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LongPolled;
 
-/// Returns whether the request is one that every node and every neighbour sends all the time. Such
-/// requests are logged. They are traced only if the client has a trace.
+/// Returns whether nodes and other services send such requests all the time. These requests are
+/// logged, but traced only if the client has a trace.
 fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     let suffixes = [
         "/publication",
@@ -131,7 +132,7 @@ fn record_metrics(
 /// problem documents. This is the outermost middleware.
 pub async fn with_request_context(service: &'static str, request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let id = id_of(request.headers());
+    let id = request_id_of(request.headers());
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -156,14 +157,14 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         problem.instance = Some(path.into());
         let trace_id = context.span().span_context().trace_id();
         problem.trace_id = Some(trace_id.to_string().into());
-        let mut complete = problem.render();
+        let mut rendered = problem.render();
         for (name, value) in response.headers() {
             // This preserves headers that other layers added, such as `allow`.
             if name != http::header::CONTENT_LENGTH {
-                complete.headers_mut().insert(name.clone(), value.clone());
+                rendered.headers_mut().insert(name.clone(), value.clone());
             }
         }
-        response = complete;
+        response = rendered;
     }
     trace::inject_context(&context, response.headers_mut());
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -201,7 +202,7 @@ mod tests {
     fn id_for_header(value: &str) -> String {
         let mut headers = HeaderMap::new();
         headers.insert(REQUEST_ID, HeaderValue::from_str(value).unwrap());
-        id_of(&headers)
+        request_id_of(&headers)
     }
 
     #[test]
@@ -210,7 +211,7 @@ mod tests {
         for bad in ["a b", "<x>", &"x".repeat(65)] {
             assert_ne!(id_for_header(bad), bad);
         }
-        assert_eq!(id_of(&HeaderMap::new()).len(), 32);
+        assert_eq!(request_id_of(&HeaderMap::new()).len(), 32);
     }
 
     fn trace_id(caller: &Context, id: &str) -> String {
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn a_request_has_a_trace_id_without_a_collector() {
         let empty = Context::new();
-        let id = id_of(&HeaderMap::new());
+        let id = request_id_of(&HeaderMap::new());
         assert_eq!(trace_id(&empty, &id), id, "the log has this id");
         assert_ne!(trace_id(&empty, "my-own"), trace_id(&empty, "my-own"));
         let caller_span = SpanContext::new(

@@ -15,8 +15,8 @@
 //! Every refusal is a problem document.
 //!
 //! A request with `wait` in its query is a long poll. It does not count as work in progress, and
-//! its timeout is longer by the wait. It is ended when the shutdown begins. All other requests are
-//! finished. A route whose wait is in the body uses [`long_poll`].
+//! its timeout is longer by the maximum wait. It is ended when the shutdown begins. All other
+//! requests are finished. A route whose wait is in the body uses [`long_poll`].
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub struct Server {
 /// Send buffer of a connection in bytes. The kernel allocates twice as much. The default would be
 /// megabytes for each client that never reads its response (F39).
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
-/// Most connections that the kernel accepts before the server does.
+/// Maximum number of connections that wait in the kernel until the server accepts them.
 const ACCEPT_BACKLOG: u32 = 1_024;
 
 impl Server {
@@ -207,10 +207,10 @@ pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
     insecure_modes::refuse_in_release(settings.allow_insecure, RELEASE_MARKER)?;
     let has_tls = settings.tls_certificate.is_some();
     insecure_modes::check_address(settings.listen, settings.allow_insecure || has_tls)?;
-    listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
+    bind_listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
 }
 
-fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+fn bind_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -239,10 +239,10 @@ fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
 
 fn certificate_readings(name: &'static str, validity: tls::Validity, now_ms: i64) -> Vec<Reading> {
     let attributes = || vec![SERVICE.is(name)];
-    let (remaining, total) = validity.seconds(now_ms);
+    let (remaining_s, total_s) = validity.remaining_and_total_s(now_ms);
     vec![
-        CERTIFICATE_REMAINING.reading(remaining, attributes()),
-        CERTIFICATE_LIFETIME.reading(total, attributes()),
+        CERTIFICATE_REMAINING.reading(remaining_s, attributes()),
+        CERTIFICATE_LIFETIME.reading(total_s, attributes()),
     ]
 }
 
@@ -413,14 +413,14 @@ mod tests {
     #[test]
     fn a_long_poll_has_a_wait_other_than_zero() {
         assert!(is_long_poll(Some("since=a&wait=25")));
-        for none in [
+        for query in [
             None,
             Some(""),
             Some("wait=0"),
             Some("await=1"),
             Some("since=wait"),
         ] {
-            assert!(!is_long_poll(none), "{none:?}");
+            assert!(!is_long_poll(query), "{query:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! TLS for listeners that others can reach. The certificate can be replaced while connections are
-//! open.
+//! TLS for listeners that other nodes can reach. The certificate can be replaced while connections
+//! are open.
 //!
-//! The two files are checked when a connection begins, at most once a second. New connections use a
-//! valid new pair. Open connections continue with their old pair. An invalid pair, for example an
-//! incompletely written one, changes nothing and is logged once (F46). Callers are identified by
-//! their token. The certificate only identifies this server.
+//! The files of the certificate and its key are checked when a connection begins, at most once a
+//! second. New connections use a valid new pair. Open connections continue with their old pair. An
+//! invalid pair, for example an incompletely written one, changes nothing and is logged once (F46).
+//! Callers are identified by their token. The certificate only identifies this server.
 
 mod validity;
 
@@ -32,7 +32,7 @@ pub(super) struct Validity {
 impl Validity {
     /// Returns the remaining and the total validity in seconds. The remaining validity is negative
     /// after expiry.
-    pub(super) fn seconds(self, now_ms: i64) -> (f64, f64) {
+    pub(super) fn remaining_and_total_s(self, now_ms: i64) -> (f64, f64) {
         let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
         (
             seconds(self.to_ms - now_ms),
@@ -137,7 +137,7 @@ mod tests {
         let (certificate, key) = write_pair(dir.path(), "one");
         let tls = Tls::open(&certificate, &key).unwrap();
         let first = served_certificate(&tls);
-        fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nmoth").unwrap();
+        fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nbroken").unwrap();
         assert_eq!(served_certificate(&tls), first);
         // The certificate belongs to another key, as between the two writes of a renewal.
         let other = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();

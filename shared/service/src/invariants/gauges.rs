@@ -21,7 +21,7 @@ fn readings(service: &'static str, invariants: &Invariants) -> Vec<Reading> {
     let gauges: [(&'static Metric, ReadValue); 3] = [
         (&INVARIANT_HOLDS, holds),
         (&INVARIANT_VIOLATIONS, violations),
-        (&INVARIANT_SINCE_GOOD, since_good),
+        (&INVARIANT_SINCE_GOOD, seconds_since_good),
     ];
     let mut readings = Vec::with_capacity(3 * invariants.rules.len());
     for (index, rule) in invariants.rules.iter().enumerate() {
@@ -48,7 +48,7 @@ fn violations(invariants: &Invariants, index: usize) -> Option<u64> {
 }
 
 /// Returns the time since the rule last held, in seconds.
-fn since_good(invariants: &Invariants, index: usize) -> Option<u64> {
+fn seconds_since_good(invariants: &Invariants, index: usize) -> Option<u64> {
     let last_good = invariants.rules.get(index)?.last_good_at?;
     Some(invariants.checked_at.ms_since(last_good) / 1_000)
 }

@@ -24,7 +24,8 @@ pub(super) struct Transition {
     pub detail: String,
 }
 
-/// Returns the number in the id of a rule. Rules are ordered by it and not by text.
+/// Returns the number in the id of a rule. Rules are ordered by this number and not by
+/// text.
 fn rule_number(id: &str) -> u32 {
     id.trim_start_matches(char::is_alphabetic)
         .parse()

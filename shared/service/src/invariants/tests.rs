@@ -1,3 +1,5 @@
+//! Tests of the history of results, and of the limits on evaluations.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hayward_vocabulary::invariant::{Evidence, Inquiry, Rule};
@@ -37,17 +39,19 @@ fn timestamp(ms: i64) -> Timestamp {
 #[test]
 fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     let mut history = History::default();
-    let check = |broken| {
+    let evaluation_with = |broken| {
         evaluation(vec![
             finding(ACCOUNTS_BALANCE, false),
             finding(NO_OVERCOMMIT, broken),
         ])
     };
     assert!(
-        history.record(&check(false), timestamp(10)).is_empty(),
+        history
+            .record(&evaluation_with(false), timestamp(10))
+            .is_empty(),
         "no transition"
     );
-    let transitions = history.record(&check(true), timestamp(20));
+    let transitions = history.record(&evaluation_with(true), timestamp(20));
     assert_eq!(transitions.len(), 1);
     assert_eq!(
         (transitions[0].id, transitions[0].result),
@@ -55,7 +59,9 @@ fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     );
     assert_eq!(transitions[0].detail, "n1: holds 5 of 4 quanta");
     assert!(
-        history.record(&check(true), timestamp(30)).is_empty(),
+        history
+            .record(&evaluation_with(true), timestamp(30))
+            .is_empty(),
         "reported before"
     );
 
@@ -69,19 +75,19 @@ fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     );
     assert_eq!(rules[1].last_good_at, Some(timestamp(30)));
 
-    let transitions = history.record(&check(false), timestamp(40));
+    let transitions = history.record(&evaluation_with(false), timestamp(40));
     assert_eq!(transitions[0].result, RuleResult::Holds);
 }
 
 #[test]
 fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not() {
     let mut history = History::default();
-    let unknown = TimedFinding {
+    let not_checked_yet = TimedFinding {
         finding: Finding::not_checked(ACCOUNTS_BALANCE, "no data yet"),
         took_us: 1,
     };
     let transitions = history.record(
-        &evaluation(vec![finding(NO_OVERCOMMIT, true), unknown.clone()]),
+        &evaluation(vec![finding(NO_OVERCOMMIT, true), not_checked_yet.clone()]),
         timestamp(1),
     );
     let ids: Vec<&str> = transitions.iter().map(|transition| transition.id).collect();
@@ -97,12 +103,13 @@ fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not(
         &evaluation(vec![finding(ACCOUNTS_BALANCE, false)]),
         timestamp(2),
     );
-    let transitions = history.record(&evaluation(vec![unknown]), timestamp(3));
+    let transitions = history.record(&evaluation(vec![not_checked_yet]), timestamp(3));
     assert_eq!(transitions[0].result, RuleResult::NotChecked);
     assert_eq!(transitions[0].detail, "no data yet");
 }
 
-/// Source that counts its evaluations. Each evaluation takes this time.
+/// Source that counts its evaluations in the first field. Each evaluation lasts as long as the
+/// second field.
 struct CountingSource(Arc<AtomicUsize>, PlainMutex<Duration>);
 
 impl InvariantSource for CountingSource {

@@ -28,6 +28,7 @@ const ALL_SERVICES_AND_AGENTS: &[&str] = &[
     "blocklist",
     "node-agent",
 ];
+// Services that report a metric.
 const SCHEDULER: &[&str] = &["rm-scheduler"];
 const CONTAINERS: &[&str] = &["container-manager"];
 const JOBS: &[&str] = &["job-converter"];
@@ -65,13 +66,13 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 
 /// Returns all attributes without duplicates, by key.
 pub fn attributes() -> Vec<&'static Attribute> {
-    let mut keys: Vec<_> = all()
+    let mut attributes: Vec<_> = all()
         .flat_map(|metric| metric.attributes)
         .copied()
         .collect();
-    keys.sort_by_key(|attribute| attribute.key);
-    keys.dedup_by_key(|attribute| attribute.key);
-    keys
+    attributes.sort_by_key(|attribute| attribute.key);
+    attributes.dedup_by_key(|attribute| attribute.key);
+    attributes
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ services), `service.version`, `service.instance.id` and `deployment.environment.
 ";
 
 /// Returns the title of a group on the page.
-fn title(group: Group) -> &'static str {
+fn group_title(group: Group) -> &'static str {
     match group {
         Group::Waiting => "Waiting",
         Group::Rounds => "Rounds",
@@ -78,7 +78,7 @@ pub fn render_docs_page() -> String {
             "\n## {}\n\n| Name | In Prometheus | Kind | Unit | Attributes | Reported by | \
              Meaning |\n\
              |---|---|---|---|---|---|---|\n",
-            title(group)
+            group_title(group)
         );
         for metric in catalogue::all().filter(|metric| metric.group == group) {
             write_row(&mut page, metric);

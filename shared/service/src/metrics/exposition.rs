@@ -1,5 +1,6 @@
 //! Metrics in the text format of Prometheus, version 0.0.4. They have the names that a collector
-//! would give them. Dashboards and alerts therefore work with both.
+//! would give them. Dashboards and alerts therefore work with scrapes and with a
+//! collector.
 //!
 //! The page contains only metrics of the catalogue. Every series has the resource as labels, as
 //! with a collector.
@@ -24,7 +25,7 @@ const RESOURCE_KEYS: [&str; 4] = [
 /// Returns the complete page.
 pub(crate) fn render(metrics: &ResourceMetrics) -> String {
     let resource_labels = resource_labels(metrics.resource());
-    // Each family is written once, because all samples of a family have to follow its header.
+    // Each family is written once, because all samples of a family must follow its header.
     let mut families: BTreeMap<String, String> = BTreeMap::new();
     let our_scopes = metrics
         .scope_metrics()
@@ -49,7 +50,7 @@ fn resource_labels(resource: &Resource) -> String {
     let attributes = resource.iter();
     let attributes = attributes.filter(|(key, _)| RESOURCE_KEYS.contains(&key.as_str()));
     let mut labels: Vec<String> = attributes
-        .map(|(key, value)| label(key.as_str(), &value.as_str()))
+        .map(|(key, value)| format_label(key.as_str(), &value.as_str()))
         .collect();
     labels.sort_unstable();
     labels.join(",")
@@ -64,7 +65,7 @@ fn family_header(name: &str, metric: &Metric) -> String {
     format!("# HELP {name} {description}\n# TYPE {name} {kind}\n")
 }
 
-fn label(key: &str, value: &str) -> String {
+fn format_label(key: &str, value: &str) -> String {
     let key = key.replace('.', "_");
     let value = value
         .replace('\\', "\\\\")
@@ -133,7 +134,7 @@ impl FamilyWriter<'_> {
             let mut cumulative = 0;
             for (limit, count) in limits.zip(point.bucket_counts()) {
                 cumulative += count;
-                let labels = join_labels(&labels, &label("le", &limit));
+                let labels = join_labels(&labels, &format_label("le", &limit));
                 self.write_sample("_bucket", &labels, cumulative);
             }
             self.write_sample("_sum", &labels, format_value(point.sum()));
@@ -143,7 +144,7 @@ impl FamilyWriter<'_> {
 
     fn labels<'b>(&self, attributes: impl Iterator<Item = &'b KeyValue>) -> String {
         let mut labels: Vec<String> = attributes
-            .map(|pair| label(pair.key.as_str(), &pair.value.as_str()))
+            .map(|pair| format_label(pair.key.as_str(), &pair.value.as_str()))
             .collect();
         labels.sort_unstable();
         join_labels(&labels.join(","), self.resource_labels)

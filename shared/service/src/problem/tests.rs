@@ -1,3 +1,5 @@
+//! Tests of problem documents and their codes.
+
 use super::*;
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) struct Document {
     /// Path of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_code")]
     code: Code,
     /// True when the same request may succeed later.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(super) struct Document {
     extensions: BTreeMap<String, serde_json::Value>,
 }
 
-fn unknown() -> Code {
+fn unknown_code() -> Code {
     Code::Unknown
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use crate::sync::Mutex;
 
-/// Shortest time between two checks of a file. A revocation must take effect within 5 s (S8).
+/// Minimum time between two checks of a file. A revocation must take effect within 5 s (S8).
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Modification time, length and inode. `None` if the file does not exist.
@@ -57,7 +57,7 @@ impl<T: 'static> Watched<T> {
     /// Opens files that are read together, such as a certificate and its key.
     ///
     /// # Errors
-    /// If one cannot be read.
+    /// If one of the files cannot be read.
     pub(crate) fn open_all(
         paths: Vec<PathBuf>,
         read: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_read_again_and_an_invalid_one_keeps_the_last_value() {
+    fn a_changed_file_is_read_again_and_the_last_value_stays_for_an_invalid_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
         assert!(Watched::open(path.clone(), read_number).is_err());

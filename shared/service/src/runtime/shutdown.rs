@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Shutdown signal. Clones share the signal. A shutdown of the parent begins that of its
-/// [`Shutdown::child`], but not the reverse.
+/// Shutdown signal. Clones share the signal. A shutdown also begins the shutdowns of its children
+/// (see [`Shutdown::child`]). A child does not begin the shutdown of its parent.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -44,7 +44,7 @@ impl Shutdown {
         self.0.is_cancelled()
     }
 
-    /// Returns when the shutdown has begun. Returns at once if it already has.
+    /// Waits until the shutdown has begun. Returns at once if it already has.
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }

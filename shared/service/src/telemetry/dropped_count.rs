@@ -19,7 +19,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use super::event_names::set_event_name;
 use crate::metrics::catalogue::{SIGNAL, TELEMETRY_DROPPED};
 
-/// Most spans or records in a queue.
+/// Maximum number of spans or records in a queue.
 pub(super) const MAX_QUEUE_LENGTH: usize = 4_096;
 
 /// Length of a queue. The sender and the exporter share it.
@@ -28,18 +28,18 @@ pub(super) struct QueueLength(Arc<AtomicUsize>);
 
 impl QueueLength {
     fn try_reserve(&self) -> bool {
-        let one_more = |length| (length < MAX_QUEUE_LENGTH).then_some(length + 1);
+        let incremented = |length| (length < MAX_QUEUE_LENGTH).then_some(length + 1);
         let reserved = self
             .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, incremented);
         reserved.is_ok()
     }
 
     fn release(&self, count: usize) {
-        let less = |length: usize| Some(length.saturating_sub(count));
+        let decreased = |length: usize| Some(length.saturating_sub(count));
         let _ = self
             .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, decreased);
     }
 }
 
@@ -164,7 +164,8 @@ impl<E: PushMetricExporter> PushMetricExporter for CountDropped<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let sent = self.inner.export(metrics).await;
         if sent.is_err() {
-            // The next export contains the counters again. Only the gauges of this time are lost.
+            // The next export contains the counters again. Only the gauges of this export are
+            // lost.
             count_dropped("metrics", 1);
         }
         sent

@@ -6,7 +6,7 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 
 /// Name of the field and of the attribute with the event name.
 pub(super) const EVENT: &str = "event";
-/// Longest event name. Names from longer messages are cut.
+/// Maximum length of an event name. Names from longer messages are cut.
 const MAX_LENGTH: usize = 64;
 
 /// Returns the event name of a message.

@@ -35,12 +35,12 @@ where
         line.insert(EVENT.into(), Value::Null);
         event.record(&mut Fields(&mut line));
         if line[EVENT].is_null() {
-            let text = message(&line).unwrap_or(event.metadata().target());
+            let text = message_of(&line).unwrap_or(event.metadata().target());
             let text = event_name_of(text);
             line[EVENT] = text.into();
         }
         line.insert("target".into(), event.metadata().target().into());
-        let withheld = log_throttle::withheld();
+        let withheld = log_throttle::withheld_count();
         if withheld > 0 {
             line.insert("withheld".into(), withheld.into());
         }
@@ -62,8 +62,8 @@ where
     }
 }
 
-/// Returns the message. Some libraries have a name instead.
-fn message(line: &Map<String, Value>) -> Option<&str> {
+/// Returns the message. Some libraries log a field `name` instead.
+fn message_of(line: &Map<String, Value>) -> Option<&str> {
     let text = ["message", "name"].into_iter();
     let mut text = text.filter_map(|field| line.get(field).and_then(Value::as_str));
     text.find(|text| !text.is_empty())
@@ -80,6 +80,7 @@ fn span_fields<'a, S: LookupSpan<'a>>(
     fields.into()
 }
 
+/// Visitor that adds the fields of an event to the line.
 struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Fields<'_> {

@@ -1,5 +1,6 @@
-//! Rate limit for repeated log lines. Each window permits a few lines of each warning, and a few of
-//! each other line with the same content. The next line has the number of withheld ones (T4).
+//! Rate limit for repeated log lines: a few lines of one kind in each window of time. Warnings and
+//! errors from one place in the code are one kind. Other lines from one place are one kind if their
+//! content is the same too. The next line has the number of withheld ones (T4).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,10 +16,10 @@ use tracing_subscriber::layer::Context;
 
 use crate::metrics::catalogue::LOG_LINES_WITHHELD;
 
-/// Most lines of one kind per window.
+/// Maximum number of lines of one kind per window.
 const MAX_PER_WINDOW: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Most kinds in memory.
+/// Maximum number of kinds in memory.
 const MAX_KINDS: usize = 4_096;
 
 thread_local! {
@@ -27,18 +28,21 @@ thread_local! {
 }
 
 /// Returns the number of withheld lines of this kind before the line that is being written.
-pub(super) fn withheld() -> u64 {
+pub(super) fn withheld_count() -> u64 {
     WITHHELD.get()
 }
 
+/// Lines of one kind since the start of a window.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    since: Instant,
+    started: Instant,
     passed: u64,
     withheld: u64,
 }
 
 #[derive(Default)]
+/// Windows by kind. A kind is a place in the code and a hash of the content, which is 0 for warnings
+/// and errors.
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {
@@ -47,18 +51,18 @@ impl LogThrottle {
     fn admit(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock();
         if kinds.len() >= MAX_KINDS {
-            kinds.retain(|_, window| now.duration_since(window.since) < WINDOW);
+            kinds.retain(|_, window| now.duration_since(window.started) < WINDOW);
         }
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             return Some(0);
         }
         let window = kinds.entry(kind).or_insert(Window {
-            since: now,
+            started: now,
             passed: 0,
             withheld: 0,
         });
-        if now.duration_since(window.since) >= WINDOW {
-            (window.since, window.passed) = (now, 0);
+        if now.duration_since(window.started) >= WINDOW {
+            (window.started, window.passed) = (now, 0);
         }
         if window.passed >= MAX_PER_WINDOW {
             window.withheld += 1;

@@ -29,7 +29,7 @@ use crate::runtime::clock::fresh_uuid;
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the last export at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
-/// Longest time that spans and logs wait for a batch to fill.
+/// Maximum time that spans and logs wait for a batch to fill.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
@@ -126,7 +126,7 @@ impl Exporters {
     /// Ends the providers. An unreachable or silent collector delays the shutdown by a few seconds
     /// at most. Data that is not sent by then is lost (F47).
     pub(super) fn shutdown(self) {
-        let (ended, all_ended) = mpsc::channel();
+        let (end_sender, end_receiver) = mpsc::channel();
         let Self { otlp, meter } = self;
         let mut shutdowns: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
             drop(meter.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
@@ -141,17 +141,17 @@ impl Exporters {
         }
         let count = shutdowns.len();
         for shutdown in shutdowns {
-            let ended = ended.clone();
+            let end_sender = end_sender.clone();
             std::thread::spawn(move || {
                 shutdown();
-                let _ = ended.send(());
+                let _ = end_sender.send(());
             });
         }
-        drop(ended);
+        drop(end_sender);
         let deadline = std::time::Instant::now() + SHUTDOWN_TIMEOUT;
         for _ in 0..count {
             let timeout = deadline.saturating_duration_since(std::time::Instant::now());
-            if all_ended.recv_timeout(timeout).is_err() {
+            if end_receiver.recv_timeout(timeout).is_err() {
                 return;
             }
         }

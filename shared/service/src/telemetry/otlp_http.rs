@@ -1,4 +1,4 @@
-//! HTTP client of the exporters. It runs on their own threads.
+//! HTTP client of the exporters. It is used only on the threads of the exporters.
 //!
 //! Over TLS the client trusts the authorities of a file, which is read again when it changes.
 //! Without a file it trusts those of the system. It follows no redirect and no proxy (S22).

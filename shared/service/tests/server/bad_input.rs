@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::fixture::{Fixture, fixture, problem_of, read_to_end, send_text};
 
 /// Sends this body unchanged. Returns the refusal.
-async fn refused(fixture: &Fixture, body: Vec<u8>) -> (u16, Problem) {
+async fn post_and_get_problem(fixture: &Fixture, body: Vec<u8>) -> (u16, Problem) {
     let request = fixture
         .request(Method::POST, "/v1/labels")
         .header("content-type", "application/json");
@@ -27,7 +27,7 @@ async fn a_body_of_the_wrong_type_gives_422_with_the_reason() {
         (br#"{"a":null}"#, "null"),
     ] {
         let body_text = String::from_utf8_lossy(body).into_owned();
-        let (status, refusal) = refused(&fixture, body.to_vec()).await;
+        let (status, refusal) = post_and_get_problem(&fixture, body.to_vec()).await;
         assert_eq!((status, refusal.code), (422, Code::Invalid), "{body_text}");
         assert!(
             refusal.to_string().contains(reason),
@@ -39,8 +39,8 @@ async fn a_body_of_the_wrong_type_gives_422_with_the_reason() {
 #[tokio::test]
 async fn a_body_that_is_not_json_gives_400_with_the_reason() {
     let fixture = fixture(Limits::default()).await;
-    let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let objects = "{\"a\":".repeat(50_000);
+    let nested_arrays = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let nested_objects = "{\"a\":".repeat(50_000);
     for (body, reason) in [
         (b"".to_vec(), "EOF"),
         (b"{".to_vec(), "EOF"),
@@ -52,11 +52,11 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
         (b"\xef\xbb\xbf{}".to_vec(), "expected value"),
         (br#"{"a\ud800":1}"#.to_vec(), "hex escape"),
         (b"{\"a\x00\":1}".to_vec(), "control character"),
-        (bomb.into_bytes(), "nested deeper"),
-        (objects.into_bytes(), "nested deeper"),
+        (nested_arrays.into_bytes(), "nested deeper"),
+        (nested_objects.into_bytes(), "nested deeper"),
     ] {
         let body_text = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
-        let (status, refusal) = refused(&fixture, body).await;
+        let (status, refusal) = post_and_get_problem(&fixture, body).await;
         assert_eq!(
             (status, refusal.code),
             (400, Code::MalformedJson),

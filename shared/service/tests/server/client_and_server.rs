@@ -59,7 +59,7 @@ async fn the_client_switches_to_the_next_address_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_standby_redirects_the_client_to_the_next_address() {
+async fn the_client_leaves_a_standby_for_the_next_address() {
     let fixture = fixture(Limits::default()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let standby = format!("http://{}", listener.local_addr().unwrap());

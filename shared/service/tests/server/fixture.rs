@@ -44,7 +44,7 @@ pub struct Item {
 }
 
 #[derive(serde::Deserialize)]
-pub struct Page {
+pub struct PollQuery {
     #[serde(default)]
     pub wait: u32,
 }
@@ -100,9 +100,9 @@ fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
     Router::new()
         .route(
             "/v1/poll",
-            get(move |Query(page): Query<Page>| async move {
+            get(move |Query(query): Query<PollQuery>| async move {
                 poll_entered.notify_one();
-                tokio::time::sleep(Duration::from_secs(page.wait.into())).await;
+                tokio::time::sleep(Duration::from_secs(query.wait.into())).await;
                 "changes"
             }),
         )

@@ -70,9 +70,9 @@ async fn the_key_of_the_issuer_is_replaced_while_the_server_runs() {
     wait_for_status(&fixture, &first, 401).await;
     assert_eq!(status(&fixture, &second).await, 200);
     // A broken file does not change the keys.
-    let broken = keys.dir().join("issuer.pub.pem");
-    let good = fs::read_to_string(&broken).unwrap();
-    fs::write(&broken, good.replace("MCow", "moth")).unwrap();
+    let key_file = keys.dir().join("issuer.pub.pem");
+    let valid = fs::read_to_string(&key_file).unwrap();
+    fs::write(&key_file, valid.replace("MCow", "x")).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     assert_eq!(status(&fixture, &second).await, 200);
 }

@@ -27,7 +27,7 @@ impl Fleet {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fleet = Self {
-            issuer: authority(dir.path(), ""),
+            issuer: create_authority(dir.path(), ""),
             dir,
         };
         fleet.renew();
@@ -52,8 +52,8 @@ impl Fleet {
 
     /// Adds a second authority, which is trusted together with the first.
     fn add_authority(&mut self) {
-        let before = fs::read_to_string(self.file("ca.pem")).unwrap();
-        self.issuer = authority(self.dir.path(), &before);
+        let trusted_before = fs::read_to_string(self.file("ca.pem")).unwrap();
+        self.issuer = create_authority(self.dir.path(), &trusted_before);
     }
 
     fn settings(&self) -> ServerSettings {
@@ -75,17 +75,17 @@ impl Fleet {
     }
 }
 
-fn authority(dir: &Path, before: &str) -> Issuer<'static, KeyPair> {
+fn create_authority(dir: &Path, trusted_before: &str) -> Issuer<'static, KeyPair> {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let name = format!("authority {}", before.len());
+    let name = format!("authority {}", trusted_before.len());
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
         .distinguished_name
         .push(rcgen::DnType::CommonName, name);
     let certificate = params.self_signed(&key).unwrap();
-    fs::write(dir.join("ca.pem"), certificate.pem() + before).unwrap();
+    fs::write(dir.join("ca.pem"), certificate.pem() + trusted_before).unwrap();
     Issuer::new(params, key)
 }
 
@@ -252,6 +252,6 @@ fn a_certificate_without_key_is_an_invalid_setting() {
         tls_certificate: Some("/nowhere".into()),
         ..ServerSettings::default()
     };
-    let frame = hayward_service::Server::new("test", None);
-    assert!(frame.configure(&settings).is_err());
+    let server = hayward_service::Server::new("test", None);
+    assert!(server.configure(&settings).is_err());
 }

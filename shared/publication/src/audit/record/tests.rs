@@ -1,3 +1,5 @@
+//! Tests of the chain of audit records.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -41,7 +43,7 @@ fn verify(records: &[AuditRecord]) -> Result<Link, Break> {
     Ok(position)
 }
 
-/// The end has to match the revision of the state (I19).
+/// The end must match the revision of the state (I19).
 #[test]
 fn an_unchanged_chain_verifies_to_its_end() {
     let records = chain(&[5, 5, 6, 7]);

@@ -1,7 +1,7 @@
 //! CPU fairness between callers: a token bucket of CPU time per caller (G13).
 //!
 //! Rate limits bound the number of requests and not their cost. Here each request takes its CPU
-//! time out of the bucket of its caller, and a request waits while the bucket is in debt. A caller
+//! time out of the bucket of its caller, and a request waits while the bucket is empty. A caller
 //! therefore gets no more than its share of the CPUs. Occasional requests and short bursts never
 //! wait.
 //!
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::Limits;
 use super::token_bucket::TokenBuckets;
 
+/// Key of the bucket that further callers share once the table is full.
 const OVERFLOW_KEY: &str = "everybody else";
 /// CPU time that a caller may use at once.
 const BURST: Duration = Duration::from_millis(20);
@@ -43,13 +44,14 @@ pub(crate) struct CpuFairness {
 
 struct State {
     buckets: TokenBuckets<Arc<str>>,
-    /// The last caller, and the last other caller before it, each with the time.
+    /// The last caller, and the last caller other than that one. Each has the time of its last
+    /// request.
     recent: [Option<(Arc<str>, Instant)>; 2],
 }
 
 impl State {
     /// Records a request. Returns whether another caller is active.
-    fn others_active(&mut self, caller: &Arc<str>, now: Instant) -> bool {
+    fn record_request(&mut self, caller: &Arc<str>, now: Instant) -> bool {
         let [last, other] = &mut self.recent;
         if last.as_ref().is_none_or(|(last, _)| last != caller) {
             *other = last.take();
@@ -74,7 +76,7 @@ impl ConnectionCost {
 }
 
 /// Returns the CPU time of a request outside its handler.
-pub(crate) fn overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
+pub(crate) fn request_overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
     connection_cost.map_or(REQUEST_OVERHEAD, |ConnectionCost(cost)| {
         REQUEST_OVERHEAD + *cost
     })
@@ -95,7 +97,7 @@ impl Default for CpuEstimate {
 
 impl CpuEstimate {
     /// Creates the estimate for a refused request, which has no handler.
-    pub(crate) fn refused(overhead: Duration) -> Self {
+    pub(crate) fn for_refusal(overhead: Duration) -> Self {
         Self(overhead)
     }
 
@@ -121,7 +123,7 @@ impl CpuFairness {
         }
     }
 
-    /// Reserves the estimate. Returns how long the request must wait.
+    /// Reserves the estimate. Returns how long the request must wait, and the reservation.
     pub(crate) fn enqueue(
         &self,
         caller: &Arc<str>,
@@ -132,7 +134,7 @@ impl CpuFairness {
             return (Duration::ZERO, None);
         };
         let mut state = self.state.lock();
-        if !state.others_active(caller, now) {
+        if !state.record_request(caller, now) {
             return (Duration::ZERO, None);
         }
         let until_full = state.buckets.time_until_full(caller, now);
@@ -231,22 +233,22 @@ mod tests {
         }
     }
 
-    /// Refusals are cheap and connections are not.
+    /// A refusal costs little CPU time. A new connection costs much more.
     #[test]
-    fn a_connection_per_request_is_paid_for() {
+    fn a_new_connection_per_request_lowers_the_rate_of_refusals() {
         let refusals_per_second = |overhead| {
             let (fairness, caller, mut now) = (fairness(), Arc::from("ann"), Instant::now());
             let (began, mut count) = (now, 0);
             while now < began + MS * 1_000 {
-                let (wait, _) = fairness.enqueue(&caller, CpuEstimate::refused(overhead), now);
+                let (wait, _) = fairness.enqueue(&caller, CpuEstimate::for_refusal(overhead), now);
                 now += wait;
                 count += 1;
             }
             count
         };
         let (reused_connection, new_connection) = (
-            refusals_per_second(overhead(None)),
-            refusals_per_second(overhead(Some(&ConnectionCost::new(MS)))),
+            refusals_per_second(request_overhead(None)),
+            refusals_per_second(request_overhead(Some(&ConnectionCost::new(MS)))),
         );
         assert!(
             (4_500..6_000).contains(&reused_connection),
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_without_others_never_waits_and_has_no_debt_later() {
+    fn a_caller_without_others_never_waits_and_its_requests_do_not_count_later() {
         let (fairness, ann, began) = (
             CpuFairness::with_processors(2, 12),
             Arc::from("ann"),

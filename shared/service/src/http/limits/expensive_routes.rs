@@ -40,6 +40,7 @@ pub(crate) struct ExpensiveRoutes {
     max_per_caller: usize,
 }
 
+/// Guard of one admitted request.
 struct Slot<'a> {
     routes: &'a ExpensiveRoutes,
     caller: Arc<str>,
@@ -110,6 +111,7 @@ pub(crate) async fn queue_expensive(
     }
     let caller = request.extensions().get::<Caller>();
     let key = caller.and_then(|caller| caller_key(caller));
+    // Services and task runners have no key of their own and share one.
     let Some(_slot) = routes.admit(key.unwrap_or_else(|| "fleet".into())) else {
         let detail = "too many requests of this kind wait for an answer";
         return Problem::new(Code::TooManyRequests, detail).into_response();
@@ -137,7 +139,10 @@ mod tests {
         let first = routes.admit(Arc::clone(&ann));
         let second = routes.admit(Arc::clone(&ann));
         assert!(first.is_some() && second.is_some());
-        assert!(routes.admit(Arc::clone(&ann)).is_none(), "her part is used");
+        assert!(
+            routes.admit(Arc::clone(&ann)).is_none(),
+            "ann has used her part"
+        );
         let third = routes.admit(Arc::clone(&ben));
         assert!(third.is_some());
         assert!(routes.admit(ben).is_none(), "the queue is full");

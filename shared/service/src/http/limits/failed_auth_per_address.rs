@@ -2,7 +2,7 @@
 //!
 //! Callers share addresses: all agents of a site, all clients behind a gateway. Therefore only
 //! refusals are counted, and a token that was verified before always passes. If an address has used
-//! up its bucket, requests with an invalid token get 429 at once. Requests with an unknown token
+//! up its bucket, requests with an invalid token get 429 unchecked. Requests with an unknown token
 //! wait in a queue for the check of their signature. The queue is full only with thousands of
 //! concurrent requests.
 
@@ -36,7 +36,7 @@ struct Queue {
     buckets: Mutex<TokenBuckets<IpAddr>>,
     /// Time between two requests of one address.
     interval: Duration,
-    /// Longest wait. A request that would wait longer is refused.
+    /// Maximum wait. A request that would wait longer is refused.
     max_wait: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Queue {
 
 /// Limiter of failed authentications of one server.
 pub(crate) struct FailedAuthLimiter {
-    /// Time that one failed authentication takes out of a bucket. `None` means no limit.
+    /// Part of a bucket that one failed authentication uses, as a time. `None` means no limit.
     cost: Option<Duration>,
     failures: Mutex<TokenBuckets<IpAddr>>,
     /// Queue of signature checks. They use at most about a twentieth of a CPU.
@@ -69,16 +69,19 @@ enum Verdict {
     Pass,
     /// Check the token after this wait.
     CheckAfter(Duration),
-    /// Respond with 429 after the first time. The client may retry after the second time.
-    Refuse(Duration, Duration),
+    /// Respond with 429 after this delay.
+    Refuse {
+        delay: Duration,
+        retry_after: Duration,
+    },
 }
 
 impl FailedAuthLimiter {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let queue = |interval, max_wait| Queue {
+        let queue = |interval_ms, max_wait_s| Queue {
             buckets: Mutex::new(TokenBuckets::new(OVERFLOW_KEY)),
-            interval: Duration::from_millis(interval),
-            max_wait: Duration::from_secs(max_wait),
+            interval: Duration::from_millis(interval_ms),
+            max_wait: Duration::from_secs(max_wait_s),
         };
         Self {
             cost: Duration::from_secs(1).checked_div(limits.stranger_requests_per_second),
@@ -99,8 +102,11 @@ impl FailedAuthLimiter {
         {
             return Verdict::CheckAfter(wait);
         }
-        let wait = self.refusals.enqueue(address, now);
-        Verdict::Refuse(wait.unwrap_or_default(), excess)
+        let delay = self.refusals.enqueue(address, now);
+        Verdict::Refuse {
+            delay: delay.unwrap_or_default(),
+            retry_after: excess,
+        }
     }
 
     /// Takes a failed authentication out of the bucket of its address.
@@ -129,9 +135,9 @@ pub(crate) async fn limit_failed_auth(
     match limiter.decide(peek, address, Instant::now()) {
         Verdict::Pass => {}
         Verdict::CheckAfter(wait) => tokio::time::sleep(wait).await,
-        Verdict::Refuse(wait, excess) => {
-            tokio::time::sleep(wait).await;
-            return refusal_response(&auth_config, &request, excess);
+        Verdict::Refuse { delay, retry_after } => {
+            tokio::time::sleep(delay).await;
+            return refusal_response(&auth_config, &request, retry_after);
         }
     }
     let response = next.run(request).await;
@@ -139,8 +145,14 @@ pub(crate) async fn limit_failed_auth(
     response
 }
 
-fn refusal_response(auth_config: &AuthConfig, request: &Request, excess: Duration) -> Response {
-    let ms = u64::try_from(excess.as_millis()).unwrap_or(u64::MAX).max(1);
+fn refusal_response(
+    auth_config: &AuthConfig,
+    request: &Request,
+    retry_after: Duration,
+) -> Response {
+    let ms = u64::try_from(retry_after.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1);
     let detail = "too many requests from this address without a valid token";
     let problem = Problem::new(Code::TooManyRequests, detail).retry_after_ms(ms);
     let mut response = problem.into_response();
@@ -181,7 +193,10 @@ mod tests {
         let now = Instant::now();
         let limiter = limiter_with_empty_bucket(now);
         let second = Duration::from_secs(1);
-        let refused = Verdict::Refuse(Duration::ZERO, second);
+        let refused = Verdict::Refuse {
+            delay: Duration::ZERO,
+            retry_after: second,
+        };
         assert_eq!(limiter.decide(TokenPeek::Rejected, ADDRESS, now), refused);
         let other_address = IpAddr::from([192, 0, 2, 2]);
         assert_eq!(
@@ -210,22 +225,22 @@ mod tests {
             );
         }
         let full = limiter.decide(TokenPeek::Unverified, ADDRESS, now);
-        assert!(matches!(full, Verdict::Refuse(..)), "{full:?}");
+        assert!(matches!(full, Verdict::Refuse { .. }), "{full:?}");
     }
 
     #[test]
     fn refusals_are_delayed_until_there_are_too_many() {
         let now = Instant::now();
         let limiter = limiter_with_empty_bucket(now);
-        let waits = (0..600).map(
+        let delays = (0..600).map(
             |_| match limiter.decide(TokenPeek::Rejected, ADDRESS, now) {
-                Verdict::Refuse(wait, _) => wait,
+                Verdict::Refuse { delay, .. } => delay,
                 other => panic!("{other:?}"),
             },
         );
-        let waits: Vec<_> = waits.collect();
-        assert_eq!(waits[500], Duration::from_secs(1));
-        assert_eq!(waits[501], Duration::ZERO);
+        let delays: Vec<_> = delays.collect();
+        assert_eq!(delays[500], Duration::from_secs(1));
+        assert_eq!(delays[501], Duration::ZERO);
     }
 
     #[test]
@@ -246,10 +261,10 @@ mod tests {
             now,
         );
         limiter.record(TokenPeek::Rejected, StatusCode::OK, ADDRESS, now);
-        let each = Duration::from_millis(20);
+        let cost = Duration::from_millis(20);
         assert_eq!(
             limiter.failures.lock().time_until_full(&ADDRESS, now),
-            each * 2
+            cost * 2
         );
     }
 

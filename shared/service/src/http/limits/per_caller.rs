@@ -1,7 +1,7 @@
 //! Limits per caller: requests per second, concurrent requests, and concurrent long polls (S28).
 //!
 //! The caller is the subject of the token, even if it acts for a user. All users of a tenant share
-//! another bucket. It is the bucket of the tenant of the represented user.
+//! a second bucket. If the caller acts for a user, the tenant is that of the user.
 //!
 //! Services of the fleet and task runners are not limited. Their requests follow from the work, and
 //! one runner token serves all processes of a job.
@@ -19,7 +19,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 
-use super::cpu_fairness::{ConnectionCost, CpuEstimate, CpuFairness, Reservation, overhead};
+use super::cpu_fairness::{
+    ConnectionCost, CpuEstimate, CpuFairness, Reservation, request_overhead,
+};
 use super::cpu_timer::with_cpu_time;
 use super::guarded_body::GuardedBody;
 use super::token_bucket::{MAX_KEYS, TokenBuckets};
@@ -32,10 +34,11 @@ use crate::problem::{Code, Problem};
 /// Size of a bucket, as the time in which it fills. It permits a client that submits some thousands
 /// of items.
 const BURST: Duration = Duration::from_secs(5);
+/// Key of the bucket that further callers share once the table is full.
 const OVERFLOW_KEY: &str = "everybody else";
-/// Shortest time of a refusal. Retrying at once is then no faster than waiting.
+/// Minimum delay of a refusal. A client that retries at once then gains nothing.
 const MIN_REFUSAL_TIME: Duration = Duration::from_millis(100);
-/// Longest wait for CPU time.
+/// Maximum wait for CPU time.
 const MAX_QUEUE_TIME: Duration = Duration::from_secs(10);
 
 /// Token buckets by key, all with the same rate.
@@ -61,7 +64,7 @@ pub(crate) struct CallerLimits {
     per_caller: Option<RateLimit>,
     per_tenant: Option<RateLimit>,
     fairness: CpuFairness,
-    /// Most concurrent requests by [`RequestKind`]. 0 means no limit.
+    /// Maximum number of concurrent requests, by [`RequestKind`]. 0 means no limit.
     max_active: [u32; 2],
     active: Mutex<HashMap<Arc<str>, ActiveCaller>>,
 }
@@ -123,7 +126,7 @@ impl CallerLimits {
                 RequestKind::Request => "requests",
                 RequestKind::Stream => "long polls",
             };
-            return Err(too_many(format!(
+            return Err(too_many_requests(format!(
                 "{max_active} {kind_name} of this caller are under way"
             )));
         }
@@ -157,11 +160,11 @@ fn spend(
     let spent = buckets.try_spend(key, limit.cost, BURST, now);
     spent.map_err(|wait| {
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-        too_many(format!("{what} more often than allowed")).retry_after_ms(ms)
+        too_many_requests(format!("{what} more often than allowed")).retry_after_ms(ms)
     })
 }
 
-fn too_many(detail: String) -> Problem {
+fn too_many_requests(detail: String) -> Problem {
     Problem::new(Code::TooManyRequests, detail)
 }
 
@@ -218,8 +221,8 @@ pub(crate) async fn limit_callers(
     {
         connection.mark_authenticated();
     }
-    let limited = principal.and_then(|it| Some((caller_key(it)?, it.tenant.clone())));
-    let Some((caller, tenant)) = limited else {
+    let key_and_tenant = principal.and_then(|it| Some((caller_key(it)?, it.tenant.clone())));
+    let Some((caller, tenant)) = key_and_tenant else {
         return next.run(request).await;
     };
     let is_stream = is_stream(request.uri().path());
@@ -228,7 +231,7 @@ pub(crate) async fn limit_callers(
     } else {
         RequestKind::Request
     };
-    let overhead = overhead(request.extensions().get::<ConnectionCost>());
+    let overhead = request_overhead(request.extensions().get::<ConnectionCost>());
     let now = Instant::now();
     let admission = callers.admit(&caller, kind, now).and_then(|active| {
         let tenant_result = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str(), now));
@@ -251,7 +254,7 @@ pub(crate) async fn limit_callers(
             response
         }
         Err(problem) => {
-            let estimate = CpuEstimate::refused(overhead);
+            let estimate = CpuEstimate::for_refusal(overhead);
             let (wait, _) = callers.fairness.enqueue(&caller, estimate, now);
             tokio::time::sleep(wait.clamp(MIN_REFUSAL_TIME, MAX_QUEUE_TIME)).await;
             problem.into_response()
@@ -268,7 +271,7 @@ mod tests {
         Arc::new(CallerLimits::with_capacity(limits, max_keys))
     }
 
-    fn two_per_second() -> Limits {
+    fn two_requests_per_second() -> Limits {
         Limits {
             requests_per_second: 2,
             ..Limits::default()
@@ -278,7 +281,10 @@ mod tests {
     /// The bucket refills at the rate of the limit (S28).
     #[test]
     fn each_caller_has_a_bucket_that_refills() {
-        let (callers, now) = (callers(&two_per_second(), MAX_KEYS), Instant::now());
+        let (callers, now) = (
+            callers(&two_requests_per_second(), MAX_KEYS),
+            Instant::now(),
+        );
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
         let admit = |caller: &Arc<str>, now| callers.admit(caller, RequestKind::Request, now);
         for _ in 0..10 {
@@ -316,7 +322,7 @@ mod tests {
     /// A full bucket needs no entry (I25).
     #[test]
     fn the_table_is_bounded_and_drops_only_full_buckets() {
-        let (callers, now) = (callers(&two_per_second(), 2), Instant::now());
+        let (callers, now) = (callers(&two_requests_per_second(), 2), Instant::now());
         let admit = |caller: &str, now| callers.admit(&caller.into(), RequestKind::Request, now);
         let keys = || callers.per_caller.as_ref().unwrap().buckets.lock().len();
         for caller in ["ann", "ben"] {
@@ -327,9 +333,12 @@ mod tests {
         }
         assert!(
             admit("s9", now).is_err(),
-            "callers without their own bucket share one"
+            "callers without their own bucket share the overflow bucket"
         );
-        assert!(admit("ann", now).is_err(), "ann shares it while it is full");
+        assert!(
+            admit("ann", now).is_err(),
+            "ann shares the overflow bucket while the table is full"
+        );
         assert!(keys() <= 3);
         assert!(admit("s9", now + Duration::from_secs(9)).is_ok());
         assert_eq!(keys(), 1);

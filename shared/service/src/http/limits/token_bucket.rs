@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Most keys with their own bucket. All other keys share the overflow bucket (I25).
+/// Maximum number of keys with their own bucket. All other keys share the overflow bucket (I25).
 pub(super) const MAX_KEYS: usize = 64 * 1024;
-/// Shortest time between two sweeps of a full table.
+/// Minimum time between two sweeps, which remove full buckets from a full table.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct TokenBuckets<K> {

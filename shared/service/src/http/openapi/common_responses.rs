@@ -184,8 +184,8 @@ fn add_common_responses(
     operation: &mut Operation,
     used_responses: &mut BTreeMap<String, RefOr<Response>>,
 ) {
-    let body = operation.request_body.is_some();
-    let input = body
+    let has_body = operation.request_body.is_some();
+    let has_input = has_body
         || operation
             .parameters
             .as_ref()
@@ -194,8 +194,8 @@ fn add_common_responses(
         let holds = match common.condition {
             Condition::Always => true,
             Condition::Secured => operation.security.is_none(),
-            Condition::Body => body,
-            Condition::Input => input,
+            Condition::Body => has_body,
+            Condition::Input => has_input,
             Condition::Revision => has_parameter(operation, MIN_REVISION),
             Condition::Conditional => has_parameter(operation, if_revision::HEADER),
             Condition::Versioned => requires_parameter(operation, IF_MATCH.as_str()),
@@ -214,14 +214,14 @@ fn add_common_responses(
 }
 
 pub(super) fn has_parameter(operation: &Operation, name: &str) -> bool {
-    parameter(operation, name).is_some()
+    find_parameter(operation, name).is_some()
 }
 
 fn requires_parameter(operation: &Operation, name: &str) -> bool {
-    parameter(operation, name).is_some_and(|parameter| parameter.required == Required::True)
+    find_parameter(operation, name).is_some_and(|parameter| parameter.required == Required::True)
 }
 
-fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> {
+fn find_parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> {
     let mut parameters = operation.parameters.iter().flatten();
     parameters.find_map(|candidate| match candidate {
         RefOr::T(parameter) if parameter.name.eq_ignore_ascii_case(name) => Some(parameter),
@@ -264,6 +264,7 @@ fn text_header(text: &str) -> Header {
         .build()
 }
 
+/// Returns the operations of a path, by all methods.
 pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [
         &mut item.get,

@@ -1,4 +1,4 @@
-//! Describes `If-Revision`, a header of every change ordered by a client. The committer checks it,
+//! Describes `If-Revision`, a header of every change by a client. The committer checks the header,
 //! so routes do not describe it. This module also adds the revision to the response (A10).
 
 use utoipa::openapi::header::HeaderBuilder;

@@ -1,5 +1,6 @@
 //! Adds the bounds of integer types to the description. A `u32` accepts at most 4294967295. Neither
-//! a generator nor a reader of the document can guess that.
+//! a generator nor a reader of the document can guess that. This module also narrows the parameters
+//! for idempotency keys and versions.
 
 use http::header::IF_MATCH;
 use utoipa::Number;
@@ -36,7 +37,7 @@ fn visit_operation(operation: &mut Operation) {
                 parameter.schema = Some(RefOr::T(Schema::Object(key_schema())));
             }
             if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
-                parameter.schema.iter_mut().for_each(version_pattern);
+                parameter.schema.iter_mut().for_each(set_version_pattern);
             }
         }
     }
@@ -69,7 +70,7 @@ fn remove_null(schema: &mut RefOr<Schema>) {
 }
 
 /// Sets the pattern of an `ETag`. Our versions are numbers unless the route states otherwise (A5).
-fn version_pattern(schema: &mut RefOr<Schema>) {
+fn set_version_pattern(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = schema {
         let default_pattern = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
         object.pattern.get_or_insert_with(default_pattern);
@@ -118,7 +119,7 @@ fn visit(schema: &mut RefOr<Schema>) {
 }
 
 fn visit_object(object: &mut Object) {
-    if let Some((minimum, maximum)) = object.format.as_ref().and_then(bounds) {
+    if let Some((minimum, maximum)) = object.format.as_ref().and_then(bounds_of) {
         object.minimum.get_or_insert(minimum);
         object.maximum.get_or_insert(maximum);
     }
@@ -128,7 +129,7 @@ fn visit_object(object: &mut Object) {
     }
 }
 
-fn bounds(format: &SchemaFormat) -> Option<(Number, Number)> {
+fn bounds_of(format: &SchemaFormat) -> Option<(Number, Number)> {
     macro_rules! range {
         (unsigned $kind:ty) => {
             Some((

@@ -1,5 +1,5 @@
-//! Merges alternatives that consist of parts into one object each. `serde` writes a tagged enum of
-//! structs as one object, and generators handle one object better.
+//! Merges the parts (`allOf`) of an alternative of an enum into one object. `serde` writes a tagged
+//! enum of structs as one object, and generators handle one object better.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn forbid_other_fields(object: &mut Object) {
 fn merge(all: &AllOf, known: &Schemas) -> Option<Object> {
     let mut merged_object = Object::default();
     for part in &all.items {
-        let part = object(part, known)?;
+        let part = resolve_object(part, known)?;
         merged_object.properties.extend(part.properties.clone());
         merged_object.required.extend(part.required.iter().cloned());
         if part.additional_properties.is_some() {
@@ -66,7 +66,7 @@ fn merge(all: &AllOf, known: &Schemas) -> Option<Object> {
     Some(merged_object)
 }
 
-fn object<'a>(part: &'a RefOr<Schema>, known: &'a Schemas) -> Option<&'a Object> {
+fn resolve_object<'a>(part: &'a RefOr<Schema>, known: &'a Schemas) -> Option<&'a Object> {
     match part {
         RefOr::T(Schema::Object(object)) => Some(object),
         RefOr::T(_) => None,

@@ -1,5 +1,5 @@
-//! Narrows query parameters whose type is not exact. A cursor gets a pattern, although it is opaque
-//! (A6). A filter excludes the unknown value of an open enumeration.
+//! Narrows query parameters whose type allows too much. A cursor gets a pattern, although it is
+//! opaque (A6). A filter excludes the unknown value of an open enumeration.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,11 @@ fn query_parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut P
 
 fn narrow(parameter: &mut Parameter, known: &Schemas) {
     let is_cursor = parameter.name == CURSOR;
-    let Some(mut object) = parameter.schema.as_ref().and_then(|it| object(it, known)) else {
+    let Some(mut object) = parameter
+        .schema
+        .as_ref()
+        .and_then(|it| resolve_object(it, known))
+    else {
         return;
     };
     if is_cursor {
@@ -50,13 +54,13 @@ fn narrow(parameter: &mut Parameter, known: &Schemas) {
     parameter.schema = Some(RefOr::T(Schema::Object(object)));
 }
 
-fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
+fn resolve_object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
     match schema {
         RefOr::T(Schema::Object(object)) => Some(object.clone()),
         RefOr::T(_) => None,
         RefOr::Ref(reference) => {
             let name = reference.ref_location.rsplit('/').next()?;
-            known.get(name).and_then(|it| object(it, known))
+            known.get(name).and_then(|it| resolve_object(it, known))
         }
     }
 }
@@ -83,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    fn narrowed(name: &str, schema: impl Into<RefOr<Schema>>) -> serde_json::Value {
+    fn narrowed_schema(name: &str, schema: impl Into<RefOr<Schema>>) -> serde_json::Value {
         let states = ObjectBuilder::new()
             .schema_type(Type::String)
             .enum_values(Some(["waiting", "UNKNOWN"]));
@@ -97,27 +101,27 @@ mod tests {
         serde_json::to_value(parameter.schema).unwrap()
     }
 
-    fn text() -> ObjectBuilder {
+    fn text_schema() -> ObjectBuilder {
         ObjectBuilder::new().schema_type(Type::String)
     }
 
     /// A client cannot filter by the unknown value (A1).
     #[test]
     fn the_unknown_value_is_not_offered_as_a_filter() {
-        let state = narrowed("state", Ref::from_schema_name("State"));
+        let state = narrowed_schema("state", Ref::from_schema_name("State"));
         assert_eq!(state["enum"], json!(["waiting"]));
-        let other = narrowed("node", Ref::from_schema_name("NodeName"));
+        let other = narrowed_schema("node", Ref::from_schema_name("NodeName"));
         assert_eq!(other, json!({ "$ref": "#/components/schemas/NodeName" }));
     }
 
     /// A route with other cursors keeps its own pattern (A6).
     #[test]
     fn a_cursor_has_the_pattern_of_issued_cursors() {
-        let standard = narrowed(CURSOR, Schema::Object(text().build()));
+        let standard = narrowed_schema(CURSOR, Schema::Object(text_schema().build()));
         assert_eq!(standard["pattern"], cursor::PATTERN);
-        let own = narrowed(
+        let own = narrowed_schema(
             CURSOR,
-            Schema::Object(text().pattern(Some("^[0-9]+$")).build()),
+            Schema::Object(text_schema().pattern(Some("^[0-9]+$")).build()),
         );
         assert_eq!(own["pattern"], "^[0-9]+$");
     }

@@ -15,7 +15,7 @@ pub static LAUNCH_OUTCOME: Attribute =
 pub static BLOCK_KIND: Attribute = Attribute::listed("hayward.block.kind", &["node", "worker"]);
 pub static BLOCK_STATE: Attribute =
     Attribute::listed("hayward.block.state", &["in_force", "on_trial"]);
-/// Cause of a block: an operator, or a strategy that evaluates failures.
+/// Cause of a block: an operator, or an automatic rule that evaluates failures.
 pub static BLOCK_CAUSE: Attribute =
     Attribute::listed("hayward.block.cause", &["ordered", "automatic"]);
 pub static CONTAINER_STATE: Attribute = Attribute::listed(

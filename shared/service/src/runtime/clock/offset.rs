@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::runtime::RELEASE_MARKER;
 
+/// Environment variable with the path of the file.
 pub const VARIABLE: &str = "HAYWARD_TEST_CLOCK_OFFSET_FILE";
 /// Name of the insecure mode.
 pub(crate) const MODE: &str = "clock_stepped_by_a_test";
