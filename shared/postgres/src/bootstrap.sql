@@ -1,8 +1,9 @@
--- Makes the two roles and the schema of one service, or finds them made.
--- Names come in as settings of the session, so that this text is the same for every service:
+-- Creates the two roles and the schema of one service, if they are missing.
+-- The names are settings of the session, so that this text is the same for every service:
 --   hayward.schema    the schema, which is also the name of the runner role
---   hayward.password  the runner's password, empty to leave it as it is
--- Nothing here needs a superuser: the caller may create roles, and may create in this database.
+--   hayward.password  the password of the runner; empty leaves the password unchanged
+-- No statement needs a superuser. The caller must be able to create roles, and to create schemas in
+-- this database.
 
 do $$
 declare
@@ -24,8 +25,8 @@ begin
         execute format('alter role %I password %L', runner, secret);
     end if;
 
-    -- Written only when it differs: roles belong to the whole server, and two databases prepared
-    -- at the same moment would collide on the row.
+    -- A role is altered only if its setting differs. Roles belong to the whole server, so two
+    -- databases that are prepared at the same time would change the same row.
     foreach role in array array[owner, runner] loop
         if not exists (
             select from pg_roles
@@ -36,8 +37,8 @@ begin
         end if;
     end loop;
 
-    -- S25: whoever works as the runner waits within bounds, whatever its connection says first. As
-    -- long as those of our own pools.
+    -- Every session of the runner has timeouts, also a session from outside our connection pools.
+    -- The values equal those of the pools (S25).
     foreach setting slice 1 in array array[
         ['statement_timeout', '20000'],
         ['lock_timeout', '5000'],
@@ -51,7 +52,7 @@ begin
         end if;
     end loop;
 
-    -- Who creates a role does not yet belong to it, and only a member may act as the owner.
+    -- The creator of a role is not yet a member of the role. Only a member may act as the owner.
     if not pg_has_role(current_user, owner, member) then
         execute format('grant %I to current_user', owner);
     end if;
@@ -62,7 +63,7 @@ begin
         raise exception 'schema % exists but does not belong to %', runner, owner;
     end if;
 
-    -- Older servers let every role create tables in `public`, which is a way around the schemas.
+    -- Older servers let every role create tables in `public`, outside the schemas of services.
     if to_regnamespace('public') is not null
        and has_schema_privilege(runner, 'public', 'create') then
         revoke create on schema public from public;
@@ -72,7 +73,7 @@ begin
         end if;
     end if;
 
-    -- The owner hands out the rights, so that they also hold for tables it creates later.
+    -- The owner grants these rights, so that they also apply to tables that it creates later.
     execute format('set local role %I', owner);
     execute format('grant usage on schema %I to %I', runner, runner);
     execute format('alter default privileges in schema %I

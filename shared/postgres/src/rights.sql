@@ -1,6 +1,6 @@
--- Run as the owner after the migrations: the runner may read and write every row of its schema,
--- may read but not rewrite the record of the migrations, and may add to the audit records but
--- never change or remove one (S24, S25): old ones go through a function of the owner.
+-- Runs as the owner after the migrations. The runner may read and write every row of its schema,
+-- with two exceptions: it may only read the records of the migrations, and it may add audit records
+-- but never change or remove them. A function of the owner removes old audit records (S24, S25).
 
 do $$
 declare
