@@ -32,9 +32,9 @@ pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading
     }
     let readings = counts.into_iter().map(|((kind, state, cause), count)| {
         let attributes = vec![
-            BLOCK_KIND.is(kind),
-            BLOCK_STATE.is(state),
-            BLOCK_CAUSE.is(cause),
+            BLOCK_KIND.with(kind),
+            BLOCK_STATE.with(state),
+            BLOCK_CAUSE.with(cause),
         ];
         BLOCK_COUNT.count_reading(count, attributes)
     });

@@ -59,7 +59,7 @@ pub(crate) fn trace_start_order(container: &Container, batch: &mut Batch<Rows>) 
 pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment: &Moment) {
     let before = &container.lifecycle;
     if next.has_ended() && !before.has_ended() {
-        CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause_name(next.exit.as_ref()))]);
+        CONTAINER_EXITS.add(1, &[EXIT_CAUSE.with(cause_name(next.exit.as_ref()))]);
     }
     if before.launch_revision.is_none()
         && next.launch_revision.is_some()
@@ -95,7 +95,7 @@ pub(crate) fn readings<'a>(
     }
     let counts = counts.into_iter();
     let counts = counts.map(|(state, count)| {
-        CONTAINER_COUNT.count_reading(count, vec![CONTAINER_STATE.is(state)])
+        CONTAINER_COUNT.count_reading(count, vec![CONTAINER_STATE.with(state)])
     });
     let lag = AGENT_GENERATION_LAG.count_reading(oldest_order_ms, Vec::new());
     let lag = AGENT_GENERATION_LAG.reading(lag.value / 1_000.0, Vec::new());

@@ -46,7 +46,7 @@ impl Ledger {
         for (_, entry) in state.processors.iter() {
             let id = entry.processor.deployment.clone();
             live.entry(id).or_insert_with(|| Deployment {
-                service: entry.work.whole(),
+                service: entry.work.parent(),
                 user: entry.user.clone(),
                 ended_at: None,
             });

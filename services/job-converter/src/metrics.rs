@@ -20,7 +20,7 @@ pub(crate) struct Counts {
 }
 
 pub(crate) fn count_submission(kind: WorkKind) {
-    WORK_SUBMITTED.add(1, &[KIND.is(kind_name(kind))]);
+    WORK_SUBMITTED.add(1, &[KIND.with(kind_name(kind))]);
 }
 
 /// Counts an attempt. An interruption does not count as one.
@@ -30,18 +30,18 @@ pub(crate) fn count_attempt(ending: Ending) {
         Ending::Failed => "failed",
         Ending::Interrupted => return,
     };
-    TASKS.add(1, &[TASK_OUTCOME.is(outcome)]);
+    TASKS.add(1, &[TASK_OUTCOME.with(outcome)]);
 }
 
 pub(crate) fn readings(counts: &Counts) -> Vec<Reading> {
     let mut readings: Vec<Reading> = Vec::with_capacity(6);
     for (kind, open) in counts.open {
         let open = u64::try_from(open).unwrap_or(u64::MAX);
-        readings.push(WORK_OPEN.count_reading(open, vec![KIND.is(kind_name(kind))]));
+        readings.push(WORK_OPEN.count_reading(open, vec![KIND.with(kind_name(kind))]));
     }
     let states = ["waiting", "bound", "below_minimum"];
     for (state, count) in states.into_iter().zip(counts.gangs) {
-        readings.push(GANG_COUNT.count_reading(count, vec![GANG_STATE.is(state)]));
+        readings.push(GANG_COUNT.count_reading(count, vec![GANG_STATE.with(state)]));
     }
     readings
 }

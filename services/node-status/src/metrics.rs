@@ -17,7 +17,7 @@ const STATES: [&str; 6] = [
 
 /// Counts a loss of contact in the metrics.
 pub(crate) fn count_loss(pool: &str) {
-    NODE_FLAPS.add(1, &[POOL.is(pool.to_owned())]);
+    NODE_FLAPS.add(1, &[POOL.with(pool.to_owned())]);
 }
 
 /// Returns the state of a node for the metrics. If several apply, the most important one counts.
@@ -65,11 +65,11 @@ pub(crate) fn readings<'a>(
     }
     let mut readings = Vec::new();
     for (pool, totals) in totals_by_pool {
-        let attributes_of_pool = || vec![POOL.is(pool.to_owned())];
+        let attributes_of_pool = || vec![POOL.with(pool.to_owned())];
         for state in STATES {
             let count = totals.states.get(state).copied().unwrap_or(0);
             let mut attributes = attributes_of_pool();
-            attributes.push(NODE_STATE.is(state));
+            attributes.push(NODE_STATE.with(state));
             readings.push(NODE_COUNT.count_reading(count, attributes));
         }
         let silent = f64::from(totals.silent_ms) / 1_000.0;

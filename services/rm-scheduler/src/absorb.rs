@@ -173,7 +173,7 @@ impl Ledger {
         let changed = self.followed.set_avoided(job, node, avoids);
         if changed {
             let works = self.snapshot.demand.keys();
-            let belongs_to_job = |work: &&WorkId| *work == job || work.whole() == *job;
+            let belongs_to_job = |work: &&WorkId| *work == job || work.parent() == *job;
             for work in works.filter(belongs_to_job).cloned().collect::<Vec<_>>() {
                 self.refresh_demand(work.as_str());
             }

@@ -53,13 +53,13 @@ fn pool_of(snapshot: &Snapshot, node: &NodeName) -> String {
 
 pub(crate) fn count_refusal(violation: &Violation) {
     let cause = wire_name(&violation.fault);
-    catalogue::ROUND_REFUSALS.add(1, &[catalogue::REFUSAL.is(cause)]);
+    catalogue::ROUND_REFUSALS.add(1, &[catalogue::REFUSAL.with(cause)]);
 }
 
 pub(crate) fn count_grant(snapshot: &Snapshot, grant: &plan::Grant) {
     let attributes = [
-        catalogue::CLASS.is(grant.class.to_string()),
-        catalogue::POOL.is(pool_of(snapshot, &grant.node)),
+        catalogue::CLASS.with(grant.class.to_string()),
+        catalogue::POOL.with(pool_of(snapshot, &grant.node)),
     ];
     catalogue::ROUND_PLACEMENTS.add(1, &attributes);
 }
@@ -79,7 +79,7 @@ pub(crate) fn allocation_span(
 }
 
 pub(crate) fn count_vacate(reason: VacateReason) {
-    catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::VACATE_CAUSE.is(wire_name(&reason))]);
+    catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::VACATE_CAUSE.with(wire_name(&reason))]);
 }
 
 /// Pairs of preempted work and its beneficiary within the last hour. They reveal work that preempts
@@ -147,15 +147,15 @@ pub(crate) fn count_start(
     if entry.running_since != Some(moment.now) {
         return;
     }
-    let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
-    let class = catalogue::CLASS.is(entry.class.clone());
-    let launched = [pool.clone(), catalogue::LAUNCH_OUTCOME.is("started")];
+    let pool = catalogue::POOL.with(pool_of(snapshot, &entry.node));
+    let class = catalogue::CLASS.with(entry.class.clone());
+    let launched = [pool.clone(), catalogue::LAUNCH_OUTCOME.with("started")];
     catalogue::LAUNCH_COUNT.add(1, &launched);
     let seconds = |since| seconds(moment.now.ms_since(since));
     let attributes = [class.clone(), pool];
     catalogue::ALLOCATION_TIME_TO_START.record(seconds(entry.granted_at), &attributes);
     if let Some(demand) = demand.filter(|_| entry.incarnation == 1) {
-        let attributes = [catalogue::KIND.is(wire_name(&entry.kind)), class];
+        let attributes = [catalogue::KIND.with(wire_name(&entry.kind)), class];
         catalogue::WORK_TIME_TO_START.record(seconds(demand.submitted_at), &attributes);
     }
 }
@@ -174,8 +174,8 @@ pub(crate) fn count_end(
             // The process ended before its start was reported.
             _ => "started",
         };
-        let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
-        catalogue::LAUNCH_COUNT.add(1, &[pool, catalogue::LAUNCH_OUTCOME.is(outcome)]);
+        let pool = catalogue::POOL.with(pool_of(snapshot, &entry.node));
+        catalogue::LAUNCH_COUNT.add(1, &[pool, catalogue::LAUNCH_OUTCOME.with(outcome)]);
     }
     let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
     end_trace_of(record, cause, batch);
@@ -257,7 +257,7 @@ fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
     }
     let mut readings = Vec::new();
     for (pool, (usable, free, largest_free)) in sums {
-        let pool = || vec![catalogue::POOL.is(pool.to_owned())];
+        let pool = || vec![catalogue::POOL.with(pool.to_owned())];
         readings.push(catalogue::POOL_USABLE.count_reading(usable, pool()));
         readings.push(catalogue::POOL_FREE.count_reading(free, pool()));
         readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(largest_free, pool()));
@@ -312,10 +312,11 @@ fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Ve
         *processes += missing;
         *quanta += missing.saturating_mul(numbers.quanta);
     }
-    let attributes_of =
-        |(class, pool): ClassAndPool| vec![catalogue::CLASS.is(class), catalogue::POOL.is(pool)];
+    let attributes_of = |(class, pool): ClassAndPool| {
+        vec![catalogue::CLASS.with(class), catalogue::POOL.with(pool)]
+    };
     for ((reason, class_and_pool), (processes, quanta)) in waiting_work {
-        let mut attributes = vec![catalogue::REASON.is(reason)];
+        let mut attributes = vec![catalogue::REASON.with(reason)];
         attributes.extend(attributes_of(class_and_pool));
         readings.push(catalogue::WAITING_SLOTS.count_reading(processes, attributes.clone()));
         readings.push(catalogue::WAITING_QUANTA.count_reading(quanta, attributes));
@@ -324,7 +325,7 @@ fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Ve
     for class in classes {
         let target_s = wait_target(inputs.policy, &class);
         readings.push(
-            catalogue::WAITING_TARGET.count_reading(target_s, vec![catalogue::CLASS.is(class)]),
+            catalogue::WAITING_TARGET.count_reading(target_s, vec![catalogue::CLASS.with(class)]),
         );
     }
     for (class_and_pool, age) in oldest {
@@ -374,8 +375,8 @@ fn add_fairness(newest: &NewestRound, readings: &mut Vec<Reading>) {
     for ((user, class), sum) in sums {
         let attributes = || {
             vec![
-                catalogue::USER.is(user.to_owned()),
-                catalogue::CLASS.is(class.to_owned()),
+                catalogue::USER.with(user.to_owned()),
+                catalogue::CLASS.with(class.to_owned()),
             ]
         };
         readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, attributes()));
@@ -393,7 +394,7 @@ fn add_budgets(newest: &NewestRound, readings: &mut Vec<Reading>) {
         let Some(allowed) = budget.allowed else {
             continue;
         };
-        let pool = || vec![catalogue::POOL.is(budget.pool.clone())];
+        let pool = || vec![catalogue::POOL.with(budget.pool.clone())];
         let remaining = allowed.saturating_sub(budget.spent);
         readings.push(catalogue::PREEMPTION_BUDGET_LEFT.count_reading(remaining, pool()));
         readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.count_reading(allowed, pool()));

@@ -76,7 +76,7 @@ impl RoundTimer {
             }
         }
         for (phase, duration) in sums {
-            ROUND_DURATION.record_duration(duration, &[PHASE.is(phase)]);
+            ROUND_DURATION.record_duration(duration, &[PHASE.with(phase)]);
         }
     }
 

@@ -31,7 +31,7 @@ pub mod published;
 pub mod publisher;
 mod rows;
 pub mod service;
-pub mod stale;
+pub mod stale_responses;
 pub mod status;
 mod sync;
 pub mod update;

@@ -267,16 +267,16 @@ impl Publisher {
     pub(crate) fn count_full_read(&self, publication: &'static str, cause: &'static str) {
         let service = self.service.get().copied().unwrap_or("unnamed");
         let attributes = [
-            SERVICE.is(service),
-            PUBLICATION.is(publication),
-            FULL_UPDATE_CAUSE.is(cause),
+            SERVICE.with(service),
+            PUBLICATION.with(publication),
+            FULL_UPDATE_CAUSE.with(cause),
         ];
         FULL_UPDATES.add(1, &attributes);
     }
 
     /// Returns gauges of waiting readers and of followed neighbours (T6).
     pub(crate) fn readings(&self, service: &'static str) -> Vec<Reading> {
-        let attributes = |name: &'static str| vec![SERVICE.is(service), PUBLICATION.is(name)];
+        let attributes = |name: &'static str| vec![SERVICE.with(service), PUBLICATION.with(name)];
         let mut readers: BTreeMap<&'static str, u64> = BTreeMap::new();
         for ((publication, _), sender) in self.subscriptions.lock().iter() {
             let count = u64::try_from(sender.receiver_count()).unwrap_or(u64::MAX);

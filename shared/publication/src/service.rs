@@ -30,7 +30,7 @@ use crate::follower::{Source, follow};
 use crate::invariants::{Findings, LedgerSource};
 use crate::{
     Committer, DatabaseClock, Handle, Ledger, Publisher, Reply, Update, audit, changes, committer,
-    min_revision, stale, status,
+    min_revision, stale_responses, status,
 };
 
 /// The fixed properties of a service.
@@ -220,7 +220,7 @@ impl<C: Send + 'static> Service<C> {
             .merge(changes::routes(&publisher, *feed));
         let router = documented(routes, *about);
         let router = min_revision::wait_for_min_revision(router, &publisher);
-        let router = stale::mark_stale(router, &publisher);
+        let router = stale_responses::mark_stale(router, &publisher);
         let verifier = Arc::new(opened.keys.verifier(opened.clock)?);
         let mut server = Server::new(name, Some(verifier))
             .configure(&opened.settings)?

@@ -104,7 +104,7 @@ impl Attribute {
     }
 
     /// Returns the attribute with this value, for a measurement.
-    pub fn is(&'static self, value: impl Into<Value>) -> KeyValue {
+    pub fn with(&'static self, value: impl Into<Value>) -> KeyValue {
         KeyValue::new(self.key, value)
     }
 

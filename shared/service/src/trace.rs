@@ -126,7 +126,7 @@ impl SpanBuilder {
             start_time: now(),
             parent: None,
             links: Vec::new(),
-            attributes: vec![SERVICE.is(service)],
+            attributes: vec![SERVICE.with(service)],
         }
     }
 

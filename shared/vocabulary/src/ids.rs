@@ -164,9 +164,10 @@ impl WorkId {
         Self(format!("{}.{number}-{replica}", self.0).into())
     }
 
-    /// The id of the service of an instance. Other ids are returned unchanged.
+    /// The id of the service of an instance, or of the worker pool of a worker. Other ids are
+    /// returned unchanged.
     #[must_use]
-    pub fn whole(&self) -> Self {
+    pub fn parent(&self) -> Self {
         Self(self.0.split('.').next().unwrap_or(&self.0).into())
     }
 }
@@ -193,9 +194,9 @@ mod tests {
     #[test]
     fn the_id_of_an_instance_contains_its_service() {
         let service = WorkId::from_uuid(WorkKind::Service, Uuid::nil());
-        assert_eq!(service.instance(3).whole(), service);
-        assert_eq!(service.standby(3, 0).whole(), service);
-        assert_eq!(service.whole(), service);
+        assert_eq!(service.instance(3).parent(), service);
+        assert_eq!(service.standby(3, 0).parent(), service);
+        assert_eq!(service.parent(), service);
     }
 
     #[test]

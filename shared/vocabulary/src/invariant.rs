@@ -131,7 +131,8 @@ impl Inquiry {
 }
 
 /// Durations of current states, from repeated checks. A key that is missing from a check is
-/// dropped. A changed state begins a new duration. Times are milliseconds of a monotonic clock (R4).
+/// dropped. A changed state begins a new duration. Times are milliseconds of a monotonic clock
+/// (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
     /// State of each key, and the time of its first check.

@@ -18,7 +18,7 @@ pub mod receipt;
 pub mod resources;
 pub mod time;
 pub mod unblock;
-pub mod unreachable;
+pub mod unreachable_policy;
 pub mod wait_reason;
 
 pub use exit::{Exit, ExitCause};
@@ -31,5 +31,5 @@ pub use receipt::{Outcome, Receipt};
 pub use resources::{Quantum, Size};
 pub use time::Timestamp;
 pub use unblock::Unblock;
-pub use unreachable::WhenUnreachable;
+pub use unreachable_policy::WhenUnreachable;
 pub use wait_reason::WaitReason;

@@ -143,7 +143,7 @@ impl Story {
     async fn is_previewed(&self) {
         let preview = self.preview().await;
         let containers_of = |work: &WorkId| {
-            let of_work = preview.moves.iter().filter(|it| it.work.whole() == *work);
+            let of_work = preview.moves.iter().filter(|it| it.work.parent() == *work);
             of_work.collect::<Vec<_>>()
         };
         let (lights, processes) = (containers_of(&self.service), containers_of(&self.job));

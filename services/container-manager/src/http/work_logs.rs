@@ -86,7 +86,7 @@ pub async fn read_work_logs(
     let user = owner_filter_for_reads(&caller)?;
     api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(options.wait).min(MAX_WAIT);
-    let mut changes = api.output_changed.subscribe(work.whole().to_string());
+    let mut changes = api.output_changed.subscribe(work.parent().to_string());
     let mut reader = WorkLogReader::new(&api, work, user, options).await?;
     loop {
         let logs = reader.read(&api).await?;

@@ -111,7 +111,7 @@ impl Environment for LedgerEnvironment<'_> {
     fn closed_reason(&self, host: &NodeName, work: &WorkId) -> Option<String> {
         let closed = &self.ledger.placements.closed_nodes;
         // A node may be closed for all work, for one service, or for one process.
-        let parent_work = work.whole();
+        let parent_work = work.parent();
         let keys = [
             host.to_string(),
             format!("{host}@{parent_work}"),

@@ -9,7 +9,7 @@ use hayward_service::metrics::catalogue::{
 pub fn count_event(event: &PlacementEvent) {
     let host_attribute = |preferred: bool| {
         let value = if preferred { "preferred" } else { "any" };
-        [PLACEMENT_HOST.is(value)]
+        [PLACEMENT_HOST.with(value)]
     };
     match event {
         PlacementEvent::Requested { preferred } => {
@@ -22,7 +22,7 @@ pub fn count_event(event: &PlacementEvent) {
             PLACEMENT_EXPIRATIONS.add(1, &host_attribute(*preferred));
         }
         PlacementEvent::Failed(reason) => {
-            let reason = PLACEMENT_REASON.is(reason.as_str());
+            let reason = PLACEMENT_REASON.with(reason.as_str());
             PLACEMENT_FAILURES.add(1, &[reason]);
         }
         PlacementEvent::ForceStopFailed {

@@ -35,7 +35,7 @@ pub async fn load_heads(
     user: Option<&str>,
     limit: u32,
 ) -> Result<(Vec<OutputHead>, u64), sqlx::Error> {
-    let parent_work = work.whole();
+    let parent_work = work.parent();
     let instance = (parent_work != *work).then(|| work.as_str());
     let rows = sqlx::query!(
         r#"select container.id, work, node, state, started_at_ms, reason, exit::text,

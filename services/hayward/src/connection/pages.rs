@@ -76,7 +76,7 @@ pub fn route_of_work(id: &WorkId) -> anyhow::Result<String> {
         Some(("wp", _)) => anyhow::bail!(
             "{id} belongs to a worker pool: `hayward pool show {pool}` shows it, and `hayward \
              explain {pool}.N` says why worker N waits",
-            pool = id.whole()
+            pool = id.parent()
         ),
         Some(("app", _)) => anyhow::bail!(
             "{id} belongs to an application: `hayward explain {id}` says why it waits, and \
@@ -84,7 +84,7 @@ pub fn route_of_work(id: &WorkId) -> anyhow::Result<String> {
         ),
         _ => anyhow::bail!("{id} is no id of work: those begin with job_, svc_ or rsv_"),
     };
-    Ok(format!("/v1/{collection}/{}", id.whole()))
+    Ok(format!("/v1/{collection}/{}", id.parent()))
 }
 
 #[cfg(test)]

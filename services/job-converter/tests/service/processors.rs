@@ -69,7 +69,7 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
 pub async fn run_process(fixture: &Fixture, id: &WorkId, node: &str) -> AllocationEntry {
     let entry = wait_for_demand(fixture, id, |entry| entry.max_processes == 1).await;
     let allocation = fixture.scheduler.grant_on(&entry, node);
-    let service = id.whole();
+    let service = id.parent();
     wait_for_deployment(fixture, &service, |deployment| {
         let mut all = deployment.processors.iter();
         all.any(|it| it.allocation.as_ref() == Some(&allocation.id))

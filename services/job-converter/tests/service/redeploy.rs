@@ -66,7 +66,7 @@ fn program(entry: &hayward_job_converter_api::DemandEntry) -> String {
 async fn wait_for_held_instance(fixture: &Fixture, id: &WorkId) -> WorkId {
     until("an instance that requests nothing", async || {
         let all = fixture.demand().await;
-        let own = all.values().filter(|entry| entry.work.whole() == *id);
+        let own = all.values().filter(|entry| entry.work.parent() == *id);
         let held: Vec<_> = own.filter(|entry| entry.max_processes == 0).collect();
         assert!(held.len() <= 1, "one at a time: {held:?}");
         held.first().map(|entry| entry.work.clone())

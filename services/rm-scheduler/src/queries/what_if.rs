@@ -176,7 +176,7 @@ pub fn forecast_input(
 fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
     let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
     let with_prefix = from.take_while(|id| id.as_str().starts_with(work.as_str()));
-    with_prefix.filter(move |id| *id == work || id.whole() == *work)
+    with_prefix.filter(move |id| *id == work || id.parent() == *work)
 }
 
 fn existing_nodes(

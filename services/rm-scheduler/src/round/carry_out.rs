@@ -111,7 +111,7 @@ impl Ledger {
             let requested_at = Instant::now();
             batch.once_committed(move |revision| {
                 trace.mark_committed(revision);
-                ROUND_DURATION.record_duration(requested_at.elapsed(), &[PHASE.is("commit")]);
+                ROUND_DURATION.record_duration(requested_at.elapsed(), &[PHASE.with("commit")]);
             });
         }
     }

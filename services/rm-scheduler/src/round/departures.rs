@@ -171,7 +171,7 @@ impl Ledger {
             Affected::WorkOn(node, work) => self
                 .allocations
                 .on_node(node)
-                .filter(|record| record.entry.work == *work || record.entry.work.whole() == *work)
+                .filter(|record| record.entry.work == *work || record.entry.work.parent() == *work)
                 .collect(),
             Affected::Worker(id) => {
                 let record = self.allocations.get(id).filter(|it| it.entry.holds());
@@ -287,7 +287,7 @@ impl Ledger {
             .filter(|record| self.is_movable(record))
             .map(|record| Departure {
                 candidate: Candidate {
-                    group: record.entry.work.whole(),
+                    group: record.entry.work.parent(),
                     limit: self.disruption_limit(&record.entry.work),
                     at_once,
                 },

@@ -201,7 +201,7 @@ impl Ledger {
             .iter()
             .filter(|(_, it)| it.0 == self.timing.round());
         let groups = groups.filter_map(|(id, _)| allocations.get(id));
-        let groups: BTreeSet<WorkId> = groups.map(|it| it.entry.work.whole()).collect();
+        let groups: BTreeSet<WorkId> = groups.map(|it| it.entry.work.parent()).collect();
         let mut waiting = search.limited.iter();
         let has_no_attempt = |(id, group): &(AllocationId, WorkId)| {
             groups.contains(group) && !search.failed_attempts.contains_key(id)

@@ -21,7 +21,7 @@ impl Ledger {
         self.resume_pools(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
         for entry in std::mem::take(&mut self.worker_pools.changed) {
-            by_pool.entry(entry.work.whole()).or_default().push(entry);
+            by_pool.entry(entry.work.parent()).or_default().push(entry);
         }
         for (id, entries) in by_pool {
             self.notify_pool(&id, moment, batch, |pool, now| {
@@ -103,7 +103,7 @@ impl Ledger {
         for entry in entries.filter(|entry| is_pool_work(&entry.work)) {
             self.worker_pools.changed.push(entry.clone());
             if entry.holds() {
-                let of_pool = held_by_pool.entry(entry.work.whole()).or_default();
+                let of_pool = held_by_pool.entry(entry.work.parent()).or_default();
                 of_pool.insert(entry.id.clone());
             }
         }

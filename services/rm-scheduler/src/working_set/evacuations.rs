@@ -73,7 +73,7 @@ impl Evacuations {
             members.filter(|(_, member)| member.is_moving()).collect();
         let mut counts = BTreeMap::new();
         for member in moving.values() {
-            *counts.entry(member.work.whole()).or_default() += 1;
+            *counts.entry(member.work.parent()).or_default() += 1;
         }
         counts
     }

@@ -161,7 +161,7 @@ impl FollowedInputs {
 
     /// Returns the nodes that are blocked for this work alone.
     pub fn avoided_nodes(&self, work: &WorkId) -> BTreeSet<NodeName> {
-        let of_job = self.avoided.get(&work.whole());
+        let of_job = self.avoided.get(&work.parent());
         let own = self.avoided.get(work);
         of_job.into_iter().chain(own).flatten().cloned().collect()
     }

@@ -137,7 +137,7 @@ impl Ledger {
             };
             let stays = record.entry.holds() && record.entry.vacate.is_none();
             let belongs_to_application =
-                record.entry.launch.is_none() && record.entry.work.whole() == work.whole();
+                record.entry.launch.is_none() && record.entry.work.parent() == work.parent();
             // An attempt that is not settled counts too.
             let has_attempt = self.allocations.has_any(work);
             if stays

@@ -24,7 +24,7 @@ impl Ledger {
         ProcessOnNode {
             allocation: entry.id.clone(),
             work: entry.work.clone(),
-            group: entry.work.whole(),
+            group: entry.work.parent(),
             kind: entry.kind,
             user: entry.user.clone(),
             node: entry.node.clone(),

@@ -119,7 +119,7 @@ mod tests {
         let pool = new_pool_id().unwrap();
         let work = work_id(&pool, 12).unwrap();
         assert_eq!(pool_and_number(&work), Some((pool.clone(), 12)));
-        assert_eq!(work.whole(), pool);
+        assert_eq!(work.parent(), pool);
         assert_eq!(pool_and_number(&pool), None);
         for other in ["job_1", "svc_1.2", "rsv_1"] {
             let other: WorkId = other.parse().unwrap();

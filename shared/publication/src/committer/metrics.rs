@@ -83,7 +83,7 @@ impl Shared {
     /// Returns the readings. The exporter calls it, so that ages grow even while the committer
     /// hangs.
     fn readings(&self) -> Vec<Reading> {
-        let service_attribute = || vec![SERVICE.is(self.service)];
+        let service_attribute = || vec![SERVICE.with(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
         let (epoch, since_commit, transaction_age, last_audit_record) = {
             let progress = self.progress.lock();
@@ -144,7 +144,7 @@ impl CommitterMetrics {
     }
 
     fn service_attribute(&self) -> KeyValue {
-        SERVICE.is(self.0.service)
+        SERVICE.with(self.0.service)
     }
 
     /// Records that a term begins.
@@ -154,11 +154,14 @@ impl CommitterMetrics {
         for outcome in [AuditOutcome::Committed, AuditOutcome::Refused] {
             AUDIT_RECORDS.add(
                 0,
-                &[self.service_attribute(), AUDIT_OUTCOME.is(outcome.as_str())],
+                &[
+                    self.service_attribute(),
+                    AUDIT_OUTCOME.with(outcome.as_str()),
+                ],
             );
         }
         for cause in CAUSES {
-            AUDIT_REFUSALS.add(0, &[self.service_attribute(), AUDIT_CAUSE.is(cause)]);
+            AUDIT_REFUSALS.add(0, &[self.service_attribute(), AUDIT_CAUSE.with(cause)]);
         }
         *self.0.progress.lock() = Progress {
             epoch: u64::try_from(epoch).ok(),
@@ -185,10 +188,10 @@ impl CommitterMetrics {
     /// Counts committed audit records.
     pub fn count_records(&self, records: &[AuditRecord]) {
         for record in records {
-            let outcome = AUDIT_OUTCOME.is(record.outcome.as_str());
+            let outcome = AUDIT_OUTCOME.with(record.outcome.as_str());
             AUDIT_RECORDS.add(1, &[self.service_attribute(), outcome]);
             if record.outcome == AuditOutcome::Refused {
-                let cause = AUDIT_CAUSE.is(refusal_cause(record.status));
+                let cause = AUDIT_CAUSE.with(refusal_cause(record.status));
                 AUDIT_REFUSALS.add(record.requests, &[self.service_attribute(), cause]);
             }
         }
@@ -198,7 +201,7 @@ impl CommitterMetrics {
     }
 
     pub fn count_retry(&self, cause: &'static str) {
-        DB_RETRIES.add(1, &[self.service_attribute(), RETRY.is(cause)]);
+        DB_RETRIES.add(1, &[self.service_attribute(), RETRY.with(cause)]);
     }
 
     pub fn record_batch_size(&self, commands: usize) {
@@ -209,7 +212,7 @@ impl CommitterMetrics {
     }
 
     pub fn record_connection_wait(&self, time: Duration) {
-        DB_WAIT.record_duration(time, &[DB_POOL.is(self.0.service)]);
+        DB_WAIT.record_duration(time, &[DB_POOL.with(self.0.service)]);
     }
 
     pub fn record_commit(&self) {
@@ -224,7 +227,7 @@ impl CommitterMetrics {
     ) -> T {
         let started = Instant::now();
         let output = future.await;
-        let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
+        let attributes = [DB_SYSTEM.with("postgresql"), DB_SUMMARY.with(summary)];
         DB_DURATION.record_duration(started.elapsed(), &attributes);
         output
     }

@@ -52,7 +52,7 @@ impl Publisher {
     }
 
     /// Checks whether rows may be read: while this replica leads, and in any process after the
-    /// database went back in time. [`crate::stale`] marks such responses (R9).
+    /// database went back in time. [`crate::stale_responses`] marks such responses (R9).
     ///
     /// # Errors
     /// `Standby` in all other cases.

@@ -129,7 +129,7 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
     ];
     let mint = |scope: &Scope| {
         let scopes = [scope.clone()];
-        let life_ms = max_lifetime_ms(&scopes);
+        let lifetime_ms = max_lifetime_ms(&scopes);
         fixture.issuer().mint("ann", &scopes, lifetime_ms).unwrap()
     };
     let correct_time = fixture.clock.now();

@@ -193,22 +193,22 @@ impl Call {
         let is_long_poll = self.path.contains("wait=") && !self.path.contains("wait=0");
         let host = url.host_str().unwrap_or_default().to_owned();
         let outcome = match attempt {
-            Ok(raw) => STATUS.is(i64::from(raw.status.as_u16())),
-            Err(ClientError::Problem(problem)) => STATUS.is(i64::from(problem.status().as_u16())),
+            Ok(raw) => STATUS.with(i64::from(raw.status.as_u16())),
+            Err(ClientError::Problem(problem)) => STATUS.with(i64::from(problem.status().as_u16())),
             Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {
-                ERROR_TYPE.is("timeout")
+                ERROR_TYPE.with("timeout")
             }
             Err(ClientError::Unreachable { source, .. }) if source.is_connect() => {
-                ERROR_TYPE.is("connect")
+                ERROR_TYPE.with("connect")
             }
-            Err(ClientError::Unreadable { .. }) => ERROR_TYPE.is("unreadable"),
-            Err(_) => ERROR_TYPE.is("broken"),
+            Err(ClientError::Unreadable { .. }) => ERROR_TYPE.with("unreadable"),
+            Err(_) => ERROR_TYPE.with("broken"),
         };
         let attributes = [
-            METHOD.is(self.method.as_str().to_owned()),
-            SERVER.is(host),
-            PORT.is(i64::from(url.port_or_known_default().unwrap_or(0))),
-            IS_LONG_POLL.is(if is_long_poll { "true" } else { "false" }),
+            METHOD.with(self.method.as_str().to_owned()),
+            SERVER.with(host),
+            PORT.with(i64::from(url.port_or_known_default().unwrap_or(0))),
+            IS_LONG_POLL.with(if is_long_poll { "true" } else { "false" }),
             outcome,
         ];
         HTTP_CLIENT_DURATION.record_duration(started.elapsed(), &attributes);

@@ -126,7 +126,7 @@ pub(crate) async fn log_forever(name: &str, modes: &[String]) {
 /// Sets the gauge that dashboards show.
 pub(crate) fn set_gauge(name: &'static str, modes: &[String]) {
     let mode_count = u64::try_from(modes.len()).unwrap_or(u64::MAX);
-    let reading = INSECURE_MODES.count_reading(mode_count, vec![SERVICE.is(name)]);
+    let reading = INSECURE_MODES.count_reading(mode_count, vec![SERVICE.with(name)]);
     gauges::set(name, "insecure_modes", vec![reading]);
 }
 

@@ -20,7 +20,7 @@ fn environment(pairs: &[(&str, &str)]) -> BTreeMap<String, OsString> {
         .collect()
 }
 
-fn outcome(args: &[&str], pairs: &[(&str, &str)]) -> anyhow::Result<Outcome<Settings>> {
+fn read_settings(args: &[&str], pairs: &[(&str, &str)]) -> anyhow::Result<Outcome<Settings>> {
     read(
         "rm-scheduler",
         args.iter().map(OsString::from),
@@ -29,14 +29,14 @@ fn outcome(args: &[&str], pairs: &[(&str, &str)]) -> anyhow::Result<Outcome<Sett
 }
 
 fn settings(args: &[&str], pairs: &[(&str, &str)]) -> Settings {
-    match outcome(args, pairs).unwrap() {
+    match read_settings(args, pairs).unwrap() {
         Outcome::Settings(settings) => settings,
         Outcome::Text(text) => panic!("{text}"),
     }
 }
 
 fn error_text(args: &[&str], pairs: &[(&str, &str)]) -> String {
-    format!("{:#}", outcome(args, pairs).unwrap_err())
+    format!("{:#}", read_settings(args, pairs).unwrap_err())
 }
 
 #[test]

@@ -119,11 +119,11 @@ fn record_metrics(
     let method = method.map_or("_OTHER", Method::as_str).to_owned();
     let is_long_poll = response.extensions().get::<LongPolled>().is_some();
     let attributes = [
-        SERVICE.is(service),
-        METHOD.is(method),
-        ROUTE.is(route),
-        STATUS.is(i64::from(response.status().as_u16())),
-        IS_LONG_POLL.is(if is_long_poll { "true" } else { "false" }),
+        SERVICE.with(service),
+        METHOD.with(method),
+        ROUTE.with(route),
+        STATUS.with(i64::from(response.status().as_u16())),
+        IS_LONG_POLL.with(if is_long_poll { "true" } else { "false" }),
     ];
     HTTP_SERVER_DURATION.record_duration(started.elapsed(), &attributes);
 }

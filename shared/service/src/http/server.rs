@@ -238,7 +238,7 @@ fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
 }
 
 fn certificate_readings(name: &'static str, validity: tls::Validity, now_ms: i64) -> Vec<Reading> {
-    let attributes = || vec![SERVICE.is(name)];
+    let attributes = || vec![SERVICE.with(name)];
     let (remaining_s, total_s) = validity.remaining_and_total_s(now_ms);
     vec![
         CERTIFICATE_REMAINING.reading(remaining_s, attributes()),

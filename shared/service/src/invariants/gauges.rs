@@ -25,7 +25,7 @@ fn readings(service: &'static str, invariants: &Invariants) -> Vec<Reading> {
     ];
     let mut readings = Vec::with_capacity(3 * invariants.rules.len());
     for (index, rule) in invariants.rules.iter().enumerate() {
-        let attributes = || vec![SERVICE.is(service), INVARIANT.is(rule.id.clone())];
+        let attributes = || vec![SERVICE.with(service), INVARIANT.with(rule.id.clone())];
         let rule_readings = gauges.iter().filter_map(|(gauge, value)| {
             Some(gauge.count_reading(value(invariants, index)?, attributes()))
         });

@@ -194,15 +194,15 @@ mod tests {
         let page = page(|provider| {
             let meter = provider.meter(SCOPE);
             let count = meter.u64_counter(ROUND_PLACEMENTS.name).build();
-            count.add(2, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
-            count.add(1, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
+            count.add(2, &[POOL.with("b"), KeyValue::new("hayward.class", "a")]);
+            count.add(1, &[POOL.with("b"), KeyValue::new("hayward.class", "a")]);
             let durations = meter.f64_histogram(ROUND_DURATION.name);
             let durations = durations.with_boundaries(vec![0.1, 5.0]).build();
             for amount in [0.05, 0.1, 3.0, 9.0] {
                 durations.record(amount, &[]);
             }
             let free = meter.f64_gauge("hayward.pool.free").build();
-            free.record(1.5, &[POOL.is("a \"b\"\\c\nd")]);
+            free.record(1.5, &[POOL.with("a \"b\"\\c\nd")]);
             // One metric is not in the catalogue. The other one is in the catalogue but comes from
             // a foreign scope.
             meter.u64_counter("hayward.unheard_of").build().add(1, &[]);

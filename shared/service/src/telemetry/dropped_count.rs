@@ -46,7 +46,7 @@ impl QueueLength {
 fn count_dropped(signal: &'static str, count: usize) {
     TELEMETRY_DROPPED.add(
         u64::try_from(count).unwrap_or(u64::MAX),
-        &[SIGNAL.is(signal)],
+        &[SIGNAL.with(signal)],
     );
 }
 

@@ -41,8 +41,8 @@ struct Window {
 }
 
 #[derive(Default)]
-/// Windows by kind. A kind is a place in the code and a hash of the content, which is 0 for warnings
-/// and errors.
+/// Windows by kind. A kind is a place in the code and a hash of the content. The hash is 0 for
+/// warnings and errors.
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {

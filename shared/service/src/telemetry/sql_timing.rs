@@ -20,7 +20,7 @@ impl<S: Subscriber> Layer<S> for SqlTiming {
         let mut fields = QueryFields::default();
         event.record(&mut fields);
         if let (Some(summary), Some(seconds)) = (fields.summary, fields.seconds) {
-            let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
+            let attributes = [DB_SYSTEM.with("postgresql"), DB_SUMMARY.with(summary)];
             DB_DURATION.record(seconds, &attributes);
         }
     }

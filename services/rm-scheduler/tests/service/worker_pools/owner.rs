@@ -177,7 +177,9 @@ impl Owner {
     /// Waits until this many workers are held by allocations that stay.
     pub async fn until_granted(&self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         let workers_of_pool = |all: &Allocations| -> Vec<AllocationEntry> {
-            let workers = all.values().filter(|entry| entry.work.whole() == self.pool);
+            let workers = all
+                .values()
+                .filter(|entry| entry.work.parent() == self.pool);
             workers.filter(|entry| stays(entry)).cloned().collect()
         };
         let what = format!("{count} workers");

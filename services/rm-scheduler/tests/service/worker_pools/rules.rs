@@ -56,7 +56,7 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
         .until_one(first.work.as_str(), "is ordered to leave", ordered_to_leave)
         .await;
     let replaced =
-        |entry: &AllocationEntry| entry.work.whole() == owner.pool && entry.work != first.work;
+        |entry: &AllocationEntry| entry.work.parent() == owner.pool && entry.work != first.work;
     fixture
         .until("another is asked for", |all| all.values().any(replaced))
         .await;

@@ -200,7 +200,7 @@ impl Services {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let list: ContainerList = self.containers.get("/v1/containers?limit=1000").await?;
-            let is_of_service = |view: &ContainerView| view.entry.work.whole().as_str() == service;
+            let is_of_service = |view: &ContainerView| view.entry.work.parent().as_str() == service;
             let containers: Vec<_> = list.containers.into_iter().filter(is_of_service).collect();
             let in_state = containers.iter().filter(|view| view.entry.state == state);
             if in_state.count() >= count {

@@ -93,7 +93,7 @@ impl Source {
         let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
         Ok(Self {
             names: names.clone(),
-            ..Self::new(part.whole(), end_condition(None))
+            ..Self::new(part.parent(), end_condition(None))
         })
     }
 
@@ -218,7 +218,7 @@ fn first_path(arguments: &Arguments, work: &WorkId) -> String {
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
     if !matches!(source.end_condition, EndCondition::LastProcess)
-        || source.work == source.work.whole()
+        || source.work == source.work.parent()
     {
         return Ok(true);
     }
@@ -235,7 +235,7 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
         EndCondition::LastProcess => Ok(false),
         EndCondition::Pool => {
             let pools = session.client(Service::RmScheduler, Role::Operator)?;
-            let path = format!("/v1/pools/{}", source.work.whole());
+            let path = format!("/v1/pools/{}", source.work.parent());
             let pool = pools.get::<PoolView>(&path).await;
             pool.map(|pool| pool.status == PoolStatus::Stopped)
         }

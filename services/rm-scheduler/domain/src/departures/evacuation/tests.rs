@@ -122,7 +122,7 @@ impl DrainSimulation {
         let disruption_candidates: Vec<Candidate> = candidates
             .iter()
             .map(|(_, it)| Candidate {
-                group: it.work.whole(),
+                group: it.work.parent(),
                 limit: self.limit,
                 at_once: false,
             })
@@ -130,7 +130,7 @@ impl DrainSimulation {
         let mut moving: BTreeMap<WorkId, u64> = BTreeMap::new();
         for id in self.predecessors.values() {
             if let Some(it) = self.fixture.snapshot.allocations.get(id) {
-                *moving.entry(it.work.whole()).or_default() += 1;
+                *moving.entry(it.work.parent()).or_default() += 1;
             }
         }
         let may_leave_now = may_leave(&disruption_candidates, &moving);
