@@ -88,6 +88,7 @@ pub struct ObjectChanges {
 }
 
 impl Kind {
+    /// Returns whether entries with this key are objects of this kind.
     fn covers(&self, publication: &str, key: &str) -> bool {
         self.publication == publication && key.starts_with(self.prefix)
     }

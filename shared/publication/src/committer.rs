@@ -349,7 +349,8 @@ impl Committer {
         }
     }
 
-    /// Stops the task at once, like a crash: uncommitted changes are lost, and the lease expires.
+    /// Stops the task at once, as a crash would. Uncommitted changes are lost, and the lease
+    /// expires.
     pub fn kill(self) {
         self.task.abort();
     }

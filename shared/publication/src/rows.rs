@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::Cursor;
 use crate::publisher::Entry;
 
-/// One stored entry, in order of revision.
+/// One stored entry. The body is `None` for a removal.
 pub struct StoredEntry {
     pub publication: String,
     pub scope: String,
@@ -17,6 +17,7 @@ pub struct StoredEntry {
     pub body: Option<String>,
 }
 
+/// Loads all entries, in order of revision.
 pub async fn load_entries(tx: &mut PgConnection) -> Result<Vec<StoredEntry>, sqlx::Error> {
     sqlx::query_as!(
         StoredEntry,
@@ -67,6 +68,7 @@ pub async fn prune_removals(tx: &mut PgConnection, revision: i64) -> Result<(), 
     .map(drop)
 }
 
+/// Loads the position up to which each neighbour was read.
 pub async fn load_followed(tx: &mut PgConnection) -> Result<BTreeMap<String, Cursor>, sqlx::Error> {
     let rows = sqlx::query!("select source, lineage, revision from followed")
         .fetch_all(tx)

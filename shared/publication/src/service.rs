@@ -143,8 +143,8 @@ impl<C: Send + 'static> Service<C> {
         Arc::clone(self.handle.publisher())
     }
 
-    /// Returns the shutdown of background tasks. It ends with the service, and followers and
-    /// sweepers wait for it.
+    /// Returns the shutdown of background tasks, such as followers and sweepers. It begins when the
+    /// service ends.
     pub fn background(&self) -> Shutdown {
         self.opened.background.clone()
     }

@@ -14,6 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
+    /// Name of the kind of event, such as `changed`.
     pub event: String,
     pub id: Option<String>,
     pub data: Value,

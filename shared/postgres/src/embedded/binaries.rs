@@ -32,8 +32,8 @@ pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     find_installed(&SERVER_PROGRAMS).ok_or_else(|| EmbeddedError::NotInstalled(install_command()))
 }
 
-/// Finds a client program such as `pg_dump` like [`binaries`]. Client programs may be installed
-/// without a server.
+/// Finds a client program such as `pg_dump`, in the same way as [`binaries`]. Client programs may
+/// be installed without a server.
 pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
     let directory = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
         Some(directory) => Some(directory).filter(|directory| has_programs(directory, &[name])),

@@ -150,7 +150,9 @@ async fn a_command_without_dry_run_is_refused_and_not_applied() {
     let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), None);
     let refused = origin.scope(handle.ask(Command::Panic)).await;
     assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
-    set(&handle, "a", 1).await.expect("it leads on");
+    set(&handle, "a", 1)
+        .await
+        .expect("this replica still leads");
     committer.stop().await;
 }
 

@@ -111,8 +111,8 @@ pub async fn wait_until_leading(handle: &Handle<Command>) {
     let leading = roles.wait_for(|_| handle.publisher().leading().is_ok());
     tokio::time::timeout(TIMEOUT, leading)
         .await
-        .expect("leads in time")
-        .expect("still there");
+        .expect("the replica leads in time")
+        .expect("the publisher exists");
 }
 
 pub async fn set(

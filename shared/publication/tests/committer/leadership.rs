@@ -100,7 +100,11 @@ async fn wait_until_stopped(handle: &Handle<Command>) -> String {
         matches!(leading, Err(CommitError::WentBack(_)))
     });
     let stopped = tokio::time::timeout(TIMEOUT, stopped).await;
-    drop(stopped.expect("noticed in time").expect("still there"));
+    drop(
+        stopped
+            .expect("noticed in time")
+            .expect("the publisher exists"),
+    );
     handle
         .publisher()
         .leading()

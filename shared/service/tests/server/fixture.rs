@@ -27,6 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// Timeout of the tests. It is long enough for a busy node, and short enough to notice a hang.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A running server with the routes below, and an issuer of tokens that the server accepts.
 pub struct Fixture {
     pub address: SocketAddr,
     pub issuer: Issuer,

@@ -30,6 +30,7 @@ impl AcceptRate {
         }
     }
 
+    /// Counts a connection, and returns the wait before the next accept.
     fn wait(&mut self, now: Instant) -> Duration {
         let scheduled_until = self
             .scheduled_until
