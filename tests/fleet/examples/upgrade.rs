@@ -8,7 +8,8 @@ use std::time::Duration;
 use hayward::prepare::SERVICES;
 use hayward_job_converter_api::WorkState;
 use hayward_tests_fleet::{
-    Agent, TestFleet, Witness, all_right, ends, is_running, job, outcomes, reaches, service, submit,
+    Agent, TaskRunCounter, TestFleet, assert_all_succeeded, is_running, job, service, submit,
+    task_outcomes, wait_for_end, wait_for_view,
 };
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -16,10 +17,10 @@ const TASKS: u64 = 1_000;
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
 /// Runs the program that will replace the running one, as an operator would.
-fn operator(fleet: &TestFleet, words: &[&str]) -> String {
+fn run_as_operator(fleet: &TestFleet, arguments: &[&str]) -> String {
     let mut command = fleet.command("operator");
     command
-        .args(words)
+        .args(arguments)
         .env("HAYWARD_STATE", fleet.dir.path())
         .env("HAYWARD_KEYS", fleet.keys.dir())
         .env("HAYWARD_ADMIN_URL", fleet.admin_url())
@@ -31,84 +32,87 @@ fn operator(fleet: &TestFleet, words: &[&str]) -> String {
         stderr,
     } = command.output().expect("the program runs");
     let output = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
-    assert!(status.success(), "{words:?}: {output}");
+    assert!(status.success(), "{arguments:?}: {output}");
     output
 }
 
 /// Replaces every service and then every agent by this program. After each replacement, new work
 /// succeeds.
-async fn becomes(fleet: &mut TestFleet, program: &Path) {
+async fn replace_program(fleet: &mut TestFleet, program: &Path) {
     let keys = fleet.keys.dir().display().to_string();
     program.clone_into(&mut fleet.program);
-    operator(fleet, &["backup"]);
-    println!("{}", operator(fleet, &["preflight"]));
-    operator(fleet, &["prepare", "--keys", &keys]);
+    run_as_operator(fleet, &["backup"]);
+    println!("{}", run_as_operator(fleet, &["preflight"]));
+    run_as_operator(fleet, &["prepare", "--keys", &keys]);
     for (service, _) in SERVICES {
         fleet.terminate(service);
         fleet.start_service(service);
-        fleet.services_are_ready().await;
-        works(fleet).await;
+        fleet.wait_until_services_are_ready().await;
+        assert_jobs_complete(fleet).await;
     }
     for node in NODES {
         fleet.terminate(node);
         fleet.start_agent(node, &Agent::default());
-        fleet.nodes_take_work(NODES.len()).await;
-        works(fleet).await;
+        fleet.wait_until_nodes_take_work(NODES.len()).await;
+        assert_jobs_complete(fleet).await;
     }
 }
 
-async fn works(fleet: &TestFleet) {
+async fn assert_jobs_complete(fleet: &TestFleet) {
     let ada = fleet.client("job-converter", "user-ada");
     let id = submit(&ada, "jobs", &job(&["true"], 3)).await;
-    assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
+    assert_eq!(
+        wait_for_end(&ada, &id, LIMIT).await.state,
+        WorkState::Completed
+    );
 }
 
 /// The argument is the path of the program of the previous version. `tests/upgrade.sh` builds it.
 #[tokio::main]
 async fn main() {
-    let before = std::env::args_os().nth(1);
-    let before = PathBuf::from(before.expect("the program of the version before"));
-    let mut fleet = TestFleet::by(before.clone()).await;
+    let argument = std::env::args_os().nth(1);
+    let previous_program = PathBuf::from(argument.expect("the program of the previous version"));
+    let mut fleet = TestFleet::start_with_program(previous_program.clone()).await;
     for node in NODES {
         fleet.start_agent(node, &Agent::default());
     }
-    fleet.nodes_take_work(NODES.len()).await;
+    fleet.wait_until_nodes_take_work(NODES.len()).await;
     let ada = fleet.client("job-converter", "user-ada");
-    let up = submit(&ada, "services", &service(&["sleep", "10001"], 2)).await;
-    let up = format!("/v1/services/{up}");
-    let places = async || {
-        let view = reaches(&ada, &up, LIMIT, |view| {
+    let service_id = submit(&ada, "services", &service(&["sleep", "10001"], 2)).await;
+    let service_path = format!("/v1/services/{service_id}");
+    let read_allocations = async || {
+        let view = wait_for_view(&ada, &service_path, LIMIT, |view| {
             is_running(view) && view.processes.len() == 2
         });
-        let mut places: Vec<String> = view
+        let mut allocations: Vec<String> = view
             .await
             .processes
             .iter()
             .map(|process| process.allocation.to_string())
             .collect();
-        places.sort();
-        places
+        allocations.sort();
+        allocations
     };
-    let places_before = places().await;
-    let witness = Witness::new(fleet.dir.path());
+    let allocations_before = read_allocations().await;
+    let runs = TaskRunCounter::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
-    work.command = witness.command("0.3");
-    let long = submit(&ada, "jobs", &work).await;
+    work.command = runs.command("0.3");
+    let job_id = submit(&ada, "jobs", &work).await;
 
-    becomes(&mut fleet, hayward_tests_fleet::program()).await;
-    becomes(&mut fleet, &before).await;
+    replace_program(&mut fleet, hayward_tests_fleet::hayward_program()).await;
+    replace_program(&mut fleet, &previous_program).await;
 
-    let view = ends(&ada, &long, LIMIT).await;
+    let view = wait_for_end(&ada, &job_id, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
-    all_right(&outcomes(&ada, &long).await, TASKS);
+    assert_all_succeeded(&task_outcomes(&ada, &job_id).await, TASKS);
     for task in 0..TASKS {
-        assert_eq!(witness.times(task), 1, "task {task} ran more than once");
+        assert_eq!(runs.count(task), 1, "task {task} ran more than once");
     }
     assert_eq!(
-        places().await,
-        places_before,
+        read_allocations().await,
+        allocations_before,
         "the service was never interrupted"
     );
-    assert_eq!(fleet.alive_anywhere("sleep 10001"), 2);
+    assert_eq!(fleet.count_processes("sleep 10001"), 2);
     println!("the fleet was taken to this version and back, and nothing was lost");
 }

@@ -28,10 +28,10 @@ type Attributes = BTreeMap<String, String>;
 #[derive(Default)]
 struct Received {
     bodies: Mutex<BTreeMap<String, Vec<Bytes>>>,
-    hangs: AtomicBool,
+    is_hanging: AtomicBool,
 }
 
-/// A telemetry collector on a port of its own. It stops when it is dropped.
+/// A telemetry collector on its own port. It stops when it is dropped.
 pub struct Collector {
     pub endpoint: String,
     received: Arc<Received>,
@@ -71,22 +71,22 @@ async fn receive(
     headers: HeaderMap,
     body: Bytes,
 ) {
-    if received.hangs.load(Ordering::SeqCst) {
+    if received.is_hanging.load(Ordering::SeqCst) {
         // The request is received and never answered.
         return std::future::pending().await;
     }
-    let body = unpacked(&headers, body);
+    let body = decompress(&headers, body);
     received.bodies.lock().entry(kind).or_default().push(body);
 }
 
-/// Unpacks a body. The fleet sends plain bodies, but other collectors compress them.
-fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
+/// Decompresses a body. The fleet sends plain bodies, but other collectors compress them.
+fn decompress(headers: &HeaderMap, body: Bytes) -> Bytes {
     if headers.get(CONTENT_ENCODING).is_none_or(|it| it != "gzip") {
         return body;
     }
     let mut plain = Vec::new();
-    let read = GzDecoder::new(body.as_ref()).read_to_end(&mut plain);
-    read.expect("a body packed as it says");
+    let result = GzDecoder::new(body.as_ref()).read_to_end(&mut plain);
+    result.expect("a valid gzip body");
     plain.into()
 }
 
@@ -108,40 +108,41 @@ impl Collector {
     }
 
     /// Starts with another collector between the fleet and this one, if one is configured.
-    pub async fn start_behind_another() -> Self {
-        let mut own = Self::start().await;
-        own.relay = Relay::before(&own.endpoint).await;
-        if let Some(relay) = &own.relay {
-            own.endpoint.clone_from(&relay.endpoint);
+    pub async fn start_behind_relay() -> Self {
+        let mut collector = Self::start().await;
+        collector.relay = Relay::start_in_front_of(&collector.endpoint).await;
+        if let Some(relay) = &collector.relay {
+            collector.endpoint.clone_from(&relay.endpoint);
         }
-        own
+        collector
     }
 
-    /// Stops answering requests if `hangs`, and otherwise answers them again.
-    pub fn hang(&self, hangs: bool) {
-        self.received.hangs.store(hangs, Ordering::SeqCst);
+    /// Stops answering requests, or answers them again.
+    pub fn set_hanging(&self, is_hanging: bool) {
+        self.received.is_hanging.store(is_hanging, Ordering::SeqCst);
     }
 
-    /// Returns every received byte, as text where it is text.
-    pub fn everything(&self) -> String {
+    /// Returns all received bodies as text. Invalid UTF-8 is replaced.
+    pub fn received_text(&self) -> String {
         let bodies = self.received.bodies.lock();
-        let all = bodies.values().flatten();
-        all.map(|body| String::from_utf8_lossy(body).into_owned())
+        let all_bodies = bodies.values().flatten();
+        all_bodies
+            .map(|body| String::from_utf8_lossy(body).into_owned())
             .collect()
     }
 
-    fn all<M: prost::Message + Default>(&self, kind: &str) -> Vec<M> {
+    fn decode_all<M: prost::Message + Default>(&self, kind: &str) -> Vec<M> {
         let bodies = self.received.bodies.lock();
         let bodies = bodies.get(kind).map(Vec::as_slice).unwrap_or_default();
-        let read = |body: &Bytes| M::decode(body.clone()).expect("what OTLP says it is");
-        bodies.iter().map(read).collect()
+        let decode = |body: &Bytes| M::decode(body.clone()).expect("a valid OTLP request");
+        bodies.iter().map(decode).collect()
     }
 
     pub fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
-        for request in self.all::<ExportTraceServiceRequest>("traces") {
+        for request in self.decode_all::<ExportTraceServiceRequest>("traces") {
             for resource in request.resource_spans {
-                let process = name_of(resource.resource.as_ref());
+                let process = service_name(resource.resource.as_ref());
                 for span in resource.scope_spans.into_iter().flat_map(|it| it.spans) {
                     let links = span.links.into_iter().map(|link| link.trace_id);
                     spans.push(Span {
@@ -151,7 +152,7 @@ impl Collector {
                         id: span.span_id,
                         parent: span.parent_span_id,
                         links: links.collect(),
-                        attributes: text_of(&span.attributes),
+                        attributes: attributes_to_text(&span.attributes),
                         failed: span.status.is_some_and(|status| status.code == 2),
                     });
                 }
@@ -163,9 +164,9 @@ impl Collector {
     /// Returns all log records, each with the process that wrote it.
     pub fn logs(&self) -> Vec<(String, LogRecord)> {
         let mut logs = Vec::new();
-        for request in self.all::<ExportLogsServiceRequest>("logs") {
+        for request in self.decode_all::<ExportLogsServiceRequest>("logs") {
             for resource in request.resource_logs {
-                let process = name_of(resource.resource.as_ref());
+                let process = service_name(resource.resource.as_ref());
                 let records = resource.scope_logs.into_iter();
                 let records = records.flat_map(|scope| scope.log_records);
                 logs.extend(records.map(|record| (process.clone(), record)));
@@ -177,14 +178,18 @@ impl Collector {
     /// Returns every series that ever arrived, with its last value.
     pub fn metrics(&self) -> Vec<Measurement> {
         let mut last: BTreeMap<(String, String, Attributes), Measurement> = BTreeMap::new();
-        for request in self.all::<ExportMetricsServiceRequest>("metrics") {
+        for request in self.decode_all::<ExportMetricsServiceRequest>("metrics") {
             for resource in request.resource_metrics {
-                let process = name_of(resource.resource.as_ref());
+                let process = service_name(resource.resource.as_ref());
                 let metrics = resource.scope_metrics.into_iter();
                 for metric in metrics.flat_map(|scope| scope.metrics) {
-                    for one in measurements(&process, metric) {
-                        let key = (process.clone(), one.name.clone(), one.attributes.clone());
-                        last.insert(key, one);
+                    for measurement in measurements(&process, metric) {
+                        let key = (
+                            process.clone(),
+                            measurement.name.clone(),
+                            measurement.attributes.clone(),
+                        );
+                        last.insert(key, measurement);
                     }
                 }
             }
@@ -195,37 +200,42 @@ impl Collector {
 
 fn measurements(process: &str, metric: Metric) -> Vec<Measurement> {
     let (name, unit) = (metric.name, metric.unit);
-    let one = |kind, attributes: &[KeyValue], value| Measurement {
+    let measurement = |kind, attributes: &[KeyValue], value| Measurement {
         process: process.to_owned(),
         name: name.clone(),
         unit: unit.clone(),
         kind,
-        attributes: text_of(attributes),
+        attributes: attributes_to_text(attributes),
         value,
     };
-    let number = |kind, point: &NumberDataPoint| one(kind, &point.attributes, value_of(point));
+    let number_measurement =
+        |kind, point: &NumberDataPoint| measurement(kind, &point.attributes, point_value(point));
     match metric.data {
         Some(Data::Gauge(gauge)) => {
             let points = gauge.data_points.iter();
-            points.map(|point| number("gauge", point)).collect()
+            points
+                .map(|point| number_measurement("gauge", point))
+                .collect()
         }
         Some(Data::Sum(sum)) => {
             let kind = if sum.is_monotonic { "counter" } else { "sum" };
             let points = sum.data_points.iter();
-            points.map(|point| number(kind, point)).collect()
+            points
+                .map(|point| number_measurement(kind, point))
+                .collect()
         }
         Some(Data::Histogram(histogram)) => {
             let points = histogram.data_points.iter();
             let count = |count: u64| u32::try_from(count).map_or(f64::MAX, f64::from);
             points
-                .map(|point| one("histogram", &point.attributes, count(point.count)))
+                .map(|point| measurement("histogram", &point.attributes, count(point.count)))
                 .collect()
         }
-        _ => vec![one("unknown", &[], 0.0)],
+        _ => vec![measurement("unknown", &[], 0.0)],
     }
 }
 
-fn value_of(point: &NumberDataPoint) -> f64 {
+fn point_value(point: &NumberDataPoint) -> f64 {
     match point.value {
         Some(number_data_point::Value::AsDouble(value)) => value,
         Some(number_data_point::Value::AsInt(value)) => {
@@ -236,14 +246,14 @@ fn value_of(point: &NumberDataPoint) -> f64 {
 }
 
 /// Converts attributes to text.
-pub fn text_of(attributes: &[KeyValue]) -> Attributes {
+pub fn attributes_to_text(attributes: &[KeyValue]) -> Attributes {
     let pairs = attributes.iter();
     pairs
-        .map(|pair| (pair.key.clone(), written(pair.value.as_ref())))
+        .map(|pair| (pair.key.clone(), value_to_text(pair.value.as_ref())))
         .collect()
 }
 
-fn written(value: Option<&AnyValue>) -> String {
+fn value_to_text(value: Option<&AnyValue>) -> String {
     match value.and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(text)) => text.clone(),
         Some(Value::IntValue(number)) => number.to_string(),
@@ -253,8 +263,8 @@ fn written(value: Option<&AnyValue>) -> String {
     }
 }
 
-fn name_of(resource: Option<&Resource>) -> String {
-    let attributes = resource.map(|it| text_of(&it.attributes));
+fn service_name(resource: Option<&Resource>) -> String {
+    let attributes = resource.map(|it| attributes_to_text(&it.attributes));
     let mut attributes = attributes.unwrap_or_default();
     attributes.remove("service.name").unwrap_or_default()
 }

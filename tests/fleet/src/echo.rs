@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Program that answers every line with its own pid in front. It is in Perl, because every account
-/// can run that.
-const PROGRAM: &str = r#"
+/// Program that answers every line with its own pid in front. It is in Perl, which every account
+/// can run.
+const PERL_PROGRAM: &str = r#"
 use IO::Socket::INET;
 my $port = IO::Socket::INET->new(
     LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 64, ReuseAddr => 1,
@@ -17,8 +17,8 @@ while (my $caller = $port->accept) {
 }
 "#;
 
-/// Number of answers of the next process after which it counts as settled.
-const SETTLED: u64 = 50;
+/// Number of responses of the successor after which it counts as available.
+const SETTLED_RESPONSES: u64 = 50;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Echo {
@@ -28,11 +28,11 @@ pub struct Echo {
 /// The observations of a client that sends requests all the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Availability {
-    /// Longest time between two answers.
-    pub away: Duration,
-    pub answers: u64,
-    /// Pid in the last answer.
-    pub last: u64,
+    /// Longest time between two responses.
+    pub longest_gap: Duration,
+    pub response_count: u64,
+    /// Pid in the last response.
+    pub last_pid: u64,
 }
 
 impl Default for Echo {
@@ -50,12 +50,12 @@ impl Echo {
     }
 
     pub fn command(self) -> [String; 4] {
-        let number = self.port.to_string();
-        ["/usr/bin/perl", "-e", PROGRAM, &number].map(str::to_owned)
+        let port = self.port.to_string();
+        ["/usr/bin/perl", "-e", PERL_PROGRAM, &port].map(str::to_owned)
     }
 
     /// Returns the pid of the process that answers.
-    pub fn ask(self) -> Option<u64> {
+    pub fn request_pid(self) -> Option<u64> {
         let limit = Duration::from_millis(500);
         let address = ([127, 0, 0, 1], self.port).into();
         let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
@@ -69,24 +69,24 @@ impl Echo {
 
     /// Sends requests until another process than the first has answered for a while, or until the
     /// limit.
-    pub fn keep_asking(self, first: u64, limit: Duration) -> Availability {
-        let (mut at, deadline) = (Instant::now(), Instant::now() + limit);
-        let mut seen = Availability {
-            away: Duration::ZERO,
-            answers: 0,
-            last: first,
+    pub fn measure_availability(self, first: u64, limit: Duration) -> Availability {
+        let (mut last_response, deadline) = (Instant::now(), Instant::now() + limit);
+        let mut availability = Availability {
+            longest_gap: Duration::ZERO,
+            response_count: 0,
+            last_pid: first,
         };
-        let mut after = 0;
-        while after < SETTLED && Instant::now() < deadline {
-            if let Some(answering) = self.ask() {
-                seen.away = seen.away.max(at.elapsed());
-                at = Instant::now();
-                seen.answers += 1;
-                seen.last = answering;
-                after += u64::from(answering != first);
+        let mut successor_responses = 0;
+        while successor_responses < SETTLED_RESPONSES && Instant::now() < deadline {
+            if let Some(pid) = self.request_pid() {
+                availability.longest_gap = availability.longest_gap.max(last_response.elapsed());
+                last_response = Instant::now();
+                availability.response_count += 1;
+                availability.last_pid = pid;
+                successor_responses += u64::from(pid != first);
             }
             std::thread::yield_now();
         }
-        seen
+        availability
     }
 }

@@ -4,23 +4,23 @@
 //! A [`TestFleet`] ends everything that it started when it is dropped, even after a failed test.
 //! Failures here panic.
 
+mod activity_log;
 mod collector;
 mod echo;
-mod island;
-mod marks;
+mod isolated_network;
 mod processes;
 mod program;
 mod relay;
 mod test_fleet;
 mod work;
 
-pub use collector::{Collector, Measurement, Span, text_of};
+pub use activity_log::ActivityLog;
+pub use collector::{Collector, Measurement, Span, attributes_to_text};
 pub use echo::{Availability, Echo};
-pub use island::{Island, Loss};
-pub use marks::Marks;
-pub use program::hayward as program;
-pub use test_fleet::{Agent, Pace, TestFleet};
+pub use isolated_network::{IsolatedNetwork, PacketLoss};
+pub use program::hayward_program;
+pub use test_fleet::{Agent, TestFleet, Timing};
 pub use work::{
-    Witness, all_right, ends, is_running, job, job_of, outcomes, reaches, reservation, service,
-    submit,
+    TaskRunCounter, assert_all_succeeded, is_running, job, job_with_tasks, reservation, service,
+    submit, task_outcomes, wait_for_end, wait_for_view,
 };

@@ -9,81 +9,82 @@ struct Processes(BTreeMap<i32, Process>);
 struct Process {
     parent: i32,
     /// Arguments of the process, joined by spaces.
-    line: String,
+    arguments: String,
 }
 
 impl Processes {
-    fn now() -> Self {
+    fn read_all() -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
         Self(
-            pids.filter_map(|pid: i32| Some((pid, seen(pid)?)))
+            pids.filter_map(|pid: i32| Some((pid, read_process(pid)?)))
                 .collect(),
         )
     }
 
     /// Supervisors have the folder of their container in their arguments.
-    fn supervisors(&self, below: &Path) -> impl Iterator<Item = i32> {
+    fn supervisors(&self, folder: &Path) -> impl Iterator<Item = i32> {
         // `node-1` must not match `node-10`.
-        let below = format!("{}/", below.display());
-        let supervises =
-            move |it: &Process| it.line.contains("supervise") && it.line.contains(&below);
-        let found = self.0.iter().filter(move |(_, it)| supervises(it));
-        found.map(|(pid, _)| *pid)
+        let folder = format!("{}/", folder.display());
+        let is_supervisor = move |it: &Process| {
+            it.arguments.contains("supervise") && it.arguments.contains(&folder)
+        };
+        let supervisors = self.0.iter().filter(move |(_, it)| is_supervisor(it));
+        supervisors.map(|(pid, _)| *pid)
     }
 
     /// Returns a process and all its descendants, parents first.
     fn descendants(&self, root: i32) -> Vec<i32> {
-        let mut found = vec![root];
-        let mut at = 0;
-        while at < found.len() {
-            let above = found[at];
-            let children = self.0.iter().filter(|(_, it)| it.parent == above);
-            found.extend(children.map(|(pid, _)| *pid));
-            at += 1;
+        let mut descendants = vec![root];
+        let mut next = 0;
+        while next < descendants.len() {
+            let parent = descendants[next];
+            let children = self.0.iter().filter(|(_, it)| it.parent == parent);
+            descendants.extend(children.map(|(pid, _)| *pid));
+            next += 1;
         }
-        found
+        descendants
     }
 }
 
-fn seen(pid: i32) -> Option<Process> {
+fn read_process(pid: i32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     // A zombie does not run any more.
     (state != "Z").then(|| Process {
         parent,
-        line: String::from_utf8_lossy(&line).replace('\0', " "),
+        arguments: String::from_utf8_lossy(&arguments).replace('\0', " "),
     })
 }
 
 /// Returns the supervisors of the containers whose folders are below this one.
-pub fn supervisors(below: &Path) -> Vec<i32> {
-    Processes::now().supervisors(below).collect()
+pub fn supervisors(folder: &Path) -> Vec<i32> {
+    Processes::read_all().supervisors(folder).collect()
 }
 
 /// Returns these supervisors and all their descendants, parents first.
-pub fn supervised(below: &Path) -> Vec<i32> {
-    let processes = Processes::now();
-    let supervisors: Vec<i32> = processes.supervisors(below).collect();
-    let all = supervisors
+pub fn supervised_processes(folder: &Path) -> Vec<i32> {
+    let processes = Processes::read_all();
+    let supervisors: Vec<i32> = processes.supervisors(folder).collect();
+    let descendants = supervisors
         .into_iter()
         .map(|pid| processes.descendants(pid));
-    all.flatten().collect()
+    descendants.flatten().collect()
 }
 
-/// Counts the processes below these supervisors that have this word in their arguments. The empty
-/// word matches all of them.
-pub fn count(below: &Path, word: &str) -> usize {
-    let processes = Processes::now();
-    let supervisors: Vec<i32> = processes.supervisors(below).collect();
+/// Counts the processes below these supervisors that have this text in their arguments. The empty
+/// text matches all of them.
+pub fn count_processes(folder: &Path, text: &str) -> usize {
+    let processes = Processes::read_all();
+    let supervisors: Vec<i32> = processes.supervisors(folder).collect();
     let started = supervisors
         .into_iter()
         .flat_map(|pid| processes.descendants(pid).split_off(1));
     started
-        .filter(|pid| processes.0[pid].line.contains(word))
+        .filter(|pid| processes.0[pid].arguments.contains(text))
         .count()
 }

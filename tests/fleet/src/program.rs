@@ -7,18 +7,18 @@ use std::sync::OnceLock;
 /// Builds the program unless it is as new as the libraries of these tests. A test run of the whole
 /// workspace has already built it, with features that a build of one package does not unify. A call
 /// of cargo would then compile every service a second time.
-pub fn hayward() -> &'static Path {
+pub fn hayward_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let own = std::env::current_exe().expect("this program");
-        let folder = own.parent().expect("a folder");
+        let test_program = std::env::current_exe().expect("this program");
+        let folder = test_program.parent().expect("a folder");
         // The test is target/<profile>/deps/<test>, or target/<profile>/<program>.
         let profile = match folder.file_name() {
             Some(name) if name == "deps" => folder.parent().expect("target/<profile>"),
             _ => folder,
         };
         let program = profile.join("hayward");
-        if !fresh(&program, &profile.join("deps")) {
+        if !is_up_to_date(&program, &profile.join("deps")) {
             build(profile);
         }
         program
@@ -26,20 +26,20 @@ pub fn hayward() -> &'static Path {
 }
 
 /// Returns whether no library of the same name and no source file is newer than the program.
-fn fresh(program: &Path, libraries: &Path) -> bool {
-    let made = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
-    let entry = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/hayward/src/main.rs");
-    let Some(since) = made(program) else {
+fn is_up_to_date(program: &Path, libraries: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/hayward/src/main.rs");
+    let Some(program_modified) = modified(program) else {
         return false;
     };
-    let listed = std::fs::read_dir(libraries).expect("the libraries these tests were built with");
-    let rival = listed.flatten().map(|it| it.path()).filter(|path| {
+    let entries = std::fs::read_dir(libraries).expect("the libraries these tests were built with");
+    let library_files = entries.flatten().map(|it| it.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libhayward-") && name.ends_with(".rlib")
     });
-    rival
-        .chain([entry])
-        .all(|path| made(&path).is_some_and(|it| it <= since))
+    library_files
+        .chain([source])
+        .all(|path| modified(&path).is_some_and(|it| it <= program_modified))
 }
 
 fn build(profile: &Path) {
@@ -57,7 +57,7 @@ fn build(profile: &Path) {
     }
     // Variables that cargo sets for the package under test are removed. A build script that reads
     // them would otherwise run again here and in the next test run.
-    let about = [
+    let prefixes = [
         "CARGO_MANIFEST_",
         "CARGO_PKG_",
         "CARGO_CRATE_",
@@ -65,13 +65,13 @@ fn build(profile: &Path) {
     ];
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if about.iter().any(|it| name.starts_with(it)) {
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             build.env_remove(&*name);
         }
     }
-    let built = build
+    let status = build
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo, to build the program under test");
-    assert!(built.success(), "the program under test does not build");
+    assert!(status.success(), "the program under test does not build");
 }

@@ -18,9 +18,9 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Starts a collector in front of `endpoint`. Returns `None` if the variable is not set.
-    pub async fn before(endpoint: &str) -> Option<Self> {
+    pub async fn start_in_front_of(endpoint: &str) -> Option<Self> {
         let program = std::env::var_os(PROGRAM)?;
-        let (http, grpc) = (free(), free());
+        let (http, grpc) = (free_address(), free_address());
         let mut command = Command::new(program);
         command
             .arg("start")
@@ -34,8 +34,8 @@ impl Relay {
             program: command.spawn().expect("a collector that starts"),
             endpoint: format!("http://{http}"),
         };
-        let listens = async || TcpStream::connect(http).ok();
-        until_within("the other collector", Duration::from_secs(20), listens).await;
+        let connect = async || TcpStream::connect(http).ok();
+        until_within("the other collector", Duration::from_secs(20), connect).await;
         Some(relay)
     }
 }
@@ -48,7 +48,7 @@ impl Drop for Relay {
     }
 }
 
-fn free() -> SocketAddr {
+fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address")
 }

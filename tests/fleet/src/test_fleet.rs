@@ -1,7 +1,7 @@
-//! A fleet of separate processes.
+//! A fleet for tests, in which each service and each agent is a separate process.
 
-mod pace;
-mod running;
+mod process_control;
+mod settings;
 mod start;
 
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use hayward_postgres::Schema;
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_testkit::{TestServer, until, until_within};
 
-use crate::program::hayward;
+use crate::program::hayward_program;
 
-pub use pace::{Agent, Pace};
+pub use settings::{Agent, Timing};
 
 /// Networks from which services are reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum NetworkAccess {
     Loopback,
-    /// All networks, islands included, without TLS.
-    Open,
+    /// All networks, without TLS.
+    Plaintext,
     /// All networks, with TLS.
-    Locked,
+    Tls,
 }
 
 pub struct TestFleet {
@@ -37,67 +37,73 @@ pub struct TestFleet {
     pub dir: tempfile::TempDir,
     /// The program for new processes. In upgrade tests it is the previous version at first.
     pub program: PathBuf,
-    pace: Pace,
-    door: Door,
+    timing: Timing,
+    access: NetworkAccess,
     databases: BTreeMap<String, String>,
     /// Environment variables of every process.
     environment: Vec<(&'static str, String)>,
     /// Whether the clock of each process can be stepped.
-    clocks: bool,
+    has_separate_clocks: bool,
     processes: BTreeMap<String, Child>,
 }
 
 impl TestFleet {
     /// Starts Postgres and the five services with their keys, but no agents.
     pub async fn start() -> Self {
-        Self::at(Pace::default()).await
+        Self::start_with_timing(Timing::default()).await
     }
 
-    /// Starts a fleet with this pace.
-    pub async fn at(pace: Pace) -> Self {
-        Self::with(pace, Door::Loopback, Vec::new()).await
+    /// Starts a fleet with these times.
+    pub async fn start_with_timing(timing: Timing) -> Self {
+        Self::start_with(timing, NetworkAccess::Loopback, Vec::new()).await
     }
 
-    /// Starts a fleet whose services agents on islands can reach.
-    pub async fn open() -> Self {
-        Self::with(Pace::default(), Door::Open, Vec::new()).await
+    /// Starts a fleet whose services can be reached from other networks without TLS.
+    pub async fn start_without_tls() -> Self {
+        Self::start_with(Timing::default(), NetworkAccess::Plaintext, Vec::new()).await
     }
 
     /// Starts a fleet whose services can be reached from other networks by TLS only.
-    pub async fn locked() -> Self {
-        Self::with(Pace::default(), Door::Locked, Vec::new()).await
+    pub async fn start_with_tls() -> Self {
+        Self::start_with(Timing::default(), NetworkAccess::Tls, Vec::new()).await
     }
 
     /// Starts a fleet with low rate limits. CPU fairness is off, because it would keep a flood
     /// below the limits on a slow machine (S28).
-    pub async fn strict() -> Self {
+    pub async fn start_with_rate_limits() -> Self {
         let environment = vec![
             ("HAYWARD_REQUESTS_PER_SECOND", "500".to_owned()),
             ("HAYWARD_PROCESSOR_PERCENT_EACH", "0".to_owned()),
         ];
-        Self::with(Pace::default(), Door::Loopback, environment).await
+        Self::start_with(Timing::default(), NetworkAccess::Loopback, environment).await
     }
 
-    /// Starts a fleet with this pace and these settings for every process.
-    pub async fn set(pace: Pace, environment: Vec<(&'static str, String)>) -> Self {
-        Self::with(pace, Door::Loopback, environment).await
+    /// Starts a fleet with these times and these environment variables for every process.
+    pub async fn start_with_environment(
+        timing: Timing,
+        environment: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self::start_with(timing, NetworkAccess::Loopback, environment).await
     }
 
     /// Starts a fleet with a separate clock for each process. No node is declared lost, however
     /// busy this machine is.
-    pub async fn with_clocks() -> Self {
+    pub async fn start_with_clocks() -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
-        let (pace, door) = (Pace::patient(), Door::Loopback);
-        let mut fleet = Self::empty(pace, door, Vec::new(), &schemas).await;
-        fleet.clocks = true;
-        fleet.begin().await;
+        let (timing, access) = (Timing::without_node_loss(), NetworkAccess::Loopback);
+        let mut fleet = Self::prepare(timing, access, Vec::new(), &schemas).await;
+        fleet.has_separate_clocks = true;
+        fleet.start_services().await;
         fleet
     }
 
     /// Sets the wall clock of one process ahead of the machine's. A negative value sets it behind.
     /// The process reads the offset twenty times a second.
     pub fn step_clock(&self, alias: &str, ahead_ms: i64) {
-        assert!(self.clocks, "these clocks stand as the machine's");
+        assert!(
+            self.has_separate_clocks,
+            "this fleet has no separate clocks"
+        );
         std::fs::write(self.clock_file(alias), ahead_ms.to_string()).expect("a clock");
     }
 
@@ -106,8 +112,14 @@ impl TestFleet {
     }
 
     /// Starts a fleet with this program, which also creates the tables and keys.
-    pub async fn by(program: PathBuf) -> Self {
-        let mut fleet = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
+    pub async fn start_with_program(program: PathBuf) -> Self {
+        let mut fleet = Self::prepare(
+            Timing::without_node_loss(),
+            NetworkAccess::Loopback,
+            Vec::new(),
+            &[],
+        )
+        .await;
         fleet.program = program;
         let keys = fleet.keys.dir().to_owned();
         let mut prepare = fleet.command("prepare");
@@ -119,40 +131,52 @@ impl TestFleet {
             .arg(keys)
             .env("HAYWARD_ADMIN_URL", fleet.admin_url());
         assert!(prepare.status().expect("it runs").success());
-        fleet.begin().await;
+        fleet.start_services().await;
         fleet
     }
 
     /// Starts a fleet that sends telemetry to this collector at short intervals.
-    pub async fn collected(endpoint: &str) -> Self {
-        Self::with_collector_variables(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
+    pub async fn start_with_collector(endpoint: &str) -> Self {
+        Self::start_with_collector_variables(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())])
+            .await
     }
 
     /// Starts a fleet that sends telemetry, with the address of the collector in these variables.
-    pub async fn with_collector_variables(mut environment: Vec<(&'static str, String)>) -> Self {
+    pub async fn start_with_collector_variables(
+        mut environment: Vec<(&'static str, String)>,
+    ) -> Self {
         environment.push(("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()));
-        Self::with(Pace::patient(), Door::Loopback, environment).await
+        Self::start_with(
+            Timing::without_node_loss(),
+            NetworkAccess::Loopback,
+            environment,
+        )
+        .await
     }
 
-    async fn with(pace: Pace, door: Door, environment: Vec<(&'static str, String)>) -> Self {
+    async fn start_with(
+        timing: Timing,
+        access: NetworkAccess,
+        environment: Vec<(&'static str, String)>,
+    ) -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
-        let mut fleet = Self::empty(pace, door, environment, &schemas).await;
-        fleet.begin().await;
+        let mut fleet = Self::prepare(timing, access, environment, &schemas).await;
+        fleet.start_services().await;
         fleet
     }
 
     /// Starts Postgres with its tables, and creates the keys.
-    async fn empty(
-        pace: Pace,
-        door: Door,
+    async fn prepare(
+        timing: Timing,
+        access: NetworkAccess,
         environment: Vec<(&'static str, String)>,
         schemas: &[Schema<'_>],
     ) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
-        // Work runs under another account, which must be able to reach its marks.
-        let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-        std::fs::set_permissions(dir.path(), passable).expect("open to pass");
+        // Work runs under another account, which must be able to reach its files.
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(dir.path(), permissions).expect("permissions are set");
         let keys = prepare::create_keys(&dir.path().join("keys"), &[]).expect("keys");
         for user in ["ada", "ben"] {
             prepare::create_user_token(&keys, user).expect("a token");
@@ -164,7 +188,7 @@ impl TestFleet {
             .map(|role| (role.clone(), database.url(&role)))
             .collect();
         let mut addresses = Ports::free().expect("free ports").addresses();
-        if door == Door::Locked {
+        if access == NetworkAccess::Tls {
             prepare::authority::renew_certificates(&keys, &[]).expect("certificates");
             addresses = addresses.with_https();
         }
@@ -173,30 +197,30 @@ impl TestFleet {
             addresses,
             keys,
             dir,
-            program: hayward().to_owned(),
-            pace,
-            door,
+            program: hayward_program().to_owned(),
+            timing,
+            access,
             databases,
             environment,
-            clocks: false,
+            has_separate_clocks: false,
             processes: BTreeMap::new(),
         }
     }
 
-    async fn begin(&mut self) {
+    async fn start_services(&mut self) {
         for (service, _) in prepare::SERVICES {
             self.start_service(service);
         }
-        self.services_are_ready().await;
+        self.wait_until_services_are_ready().await;
     }
 
     /// Starts a fleet with the agents `node-1`, `node-2` and so on.
-    pub async fn with_agents(count: u32) -> Self {
+    pub async fn start_with_agents(count: u32) -> Self {
         let mut fleet = Self::start().await;
         for number in 1..=count {
             fleet.start_agent(&format!("node-{number}"), &Agent::default());
         }
-        fleet.nodes_take_work(count as usize).await;
+        fleet.wait_until_nodes_take_work(count as usize).await;
         fleet
     }
 
@@ -207,9 +231,9 @@ impl TestFleet {
     }
 
     pub fn url(&self, service: &str) -> &str {
-        let named = self.addresses.entries();
-        let found = named.iter().find(|(name, _)| *name == service);
-        let (_, url) = found.unwrap_or_else(|| panic!("no service {service}"));
+        let entries = self.addresses.entries();
+        let entry = entries.iter().find(|(name, _)| *name == service);
+        let (_, url) = entry.unwrap_or_else(|| panic!("no service {service}"));
         url
     }
 
@@ -220,7 +244,7 @@ impl TestFleet {
     }
 
     /// Returns the state folder of the agent of a node.
-    fn folder(&self, node: &str) -> PathBuf {
+    fn agent_state_dir(&self, node: &str) -> PathBuf {
         self.dir.path().join("agents").join(node)
     }
 
@@ -230,7 +254,7 @@ impl TestFleet {
         Client::from_list(self.url(service), token).expect("a client")
     }
 
-    pub async fn services_are_ready(&self) {
+    pub async fn wait_until_services_are_ready(&self) {
         for (service, _) in prepare::SERVICES {
             let client = self.client(service, "operator");
             until(&format!("{service} to be ready"), async || {
@@ -243,7 +267,7 @@ impl TestFleet {
         }
     }
 
-    pub async fn nodes_take_work(&self, count: usize) {
+    pub async fn wait_until_nodes_take_work(&self, count: usize) {
         let client = self.client("node-status", "operator");
         let limit = Duration::from_secs(30 + count as u64 / 4);
         until_within(&format!("{count} nodes to take work"), limit, async || {

@@ -1,4 +1,4 @@
-//! Work to submit, and a witness that counts how often each task really ran.
+//! Work to submit, helpers that wait for it, and a counter of the runs of each task.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use serde::Serialize;
 
 /// Returns a job of `count` tasks with this command.
 pub fn job(command: &[&str], count: u64) -> JobSubmission {
-    job_of(command, Tasks::Count(count))
+    job_with_tasks(command, Tasks::Count(count))
 }
 
-pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
+pub fn job_with_tasks(command: &[&str], tasks: Tasks) -> JobSubmission {
     JobSubmission {
         queue: None,
         pool: None,
@@ -77,98 +77,99 @@ pub fn reservation() -> ReservationSubmission {
 }
 
 /// Submits work, and retries while services under test are down.
-pub async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> WorkId {
+pub async fn submit<T: Serialize>(client: &Client, kind: &str, body: &T) -> WorkId {
     let key = clock::fresh_uuid().to_string();
-    let path = format!("/v1/{what}");
-    hayward_testkit::until(&format!("{what} to be accepted"), async || {
-        let answer: Result<Submitted, _> = client.post(&path, body, Some(&key)).await;
-        answer.ok()
+    let path = format!("/v1/{kind}");
+    hayward_testkit::until(&format!("{kind} to be accepted"), async || {
+        let response: Result<Submitted, _> = client.post(&path, body, Some(&key)).await;
+        response.ok()
     })
     .await
     .id
 }
 
-/// Waits up to `limit` until the state is as wanted, and returns it.
-pub async fn reaches(
+/// Waits up to `limit` until the view of the work fulfils the condition, and returns it.
+pub async fn wait_for_view(
     client: &Client,
     path: &str,
     limit: Duration,
-    wanted: impl Fn(&WorkView) -> bool,
+    is_expected: impl Fn(&WorkView) -> bool,
 ) -> WorkView {
     let mut last = String::new();
-    let found = hayward_testkit::until_within(path, limit, async || {
+    let matching_view = hayward_testkit::until_within(path, limit, async || {
         let view = client.get::<WorkView>(path).await.ok()?;
-        let now = format!(
+        let summary = format!(
             "{path}: {:?} {:?} {:?}",
             view.state, view.reason, view.tasks
         );
-        if now != last {
+        if summary != last {
             // Printed when the test fails.
-            eprintln!("{now}");
-            last = now;
+            eprintln!("{summary}");
+            last = summary;
         }
-        wanted(&view).then_some(view)
+        is_expected(&view).then_some(view)
     });
-    found.await
+    matching_view.await
 }
 
-pub async fn ends(client: &Client, job: &WorkId, limit: Duration) -> WorkView {
-    reaches(client, &format!("/v1/jobs/{job}"), limit, |view| {
+pub async fn wait_for_end(client: &Client, job: &WorkId, limit: Duration) -> WorkView {
+    wait_for_view(client, &format!("/v1/jobs/{job}"), limit, |view| {
         view.state.is_final()
     })
     .await
 }
 
 /// Returns every outcome of a job, in the order of tasks.
-pub async fn outcomes(client: &Client, job: &WorkId) -> Vec<TaskView> {
-    let mut all = Vec::new();
+pub async fn task_outcomes(client: &Client, job: &WorkId) -> Vec<TaskView> {
+    let mut task_outcomes = Vec::new();
     let mut path = format!("/v1/jobs/{job}/tasks?limit=1000");
     loop {
         let page: TaskList = client.get(&path).await.expect("outcomes");
-        all.extend(page.tasks);
+        task_outcomes.extend(page.tasks);
         match page.next_cursor {
             Some(cursor) => path = format!("/v1/jobs/{job}/tasks?limit=1000&cursor={cursor}"),
-            None => return all,
+            None => return task_outcomes,
         }
     }
 }
 
-/// A folder in which tasks leave a mark each time they run.
-pub struct Witness(PathBuf);
+/// Counts the runs of each task. A task adds a line to its own file each time that it runs.
+pub struct TaskRunCounter(PathBuf);
 
-impl Witness {
+impl TaskRunCounter {
     pub fn new(dir: &Path) -> Self {
         let dir = dir.join("witness");
         std::fs::create_dir_all(&dir).expect("a folder");
         // Tasks may run under another account.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-        std::fs::set_permissions(&dir, open).expect("open to all");
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(&dir, permissions).expect("permissions are set");
         Self(dir)
     }
 
-    /// Returns the command of a task that marks its start, sleeps, and prints its number times
-    /// seven.
-    pub fn command(&self, rest: &str) -> Vec<String> {
-        let marks = self.0.display();
-        let script = format!("echo x >> {marks}/{{task}}; sleep {rest}; echo $(({{task}} * 7))");
+    /// Returns the command of a task that records its start, sleeps for this number of seconds, and
+    /// prints its number times seven.
+    pub fn command(&self, sleep_s: &str) -> Vec<String> {
+        let folder = self.0.display();
+        let script =
+            format!("echo x >> {folder}/{{task}}; sleep {sleep_s}; echo $(({{task}} * 7))");
         vec!["sh".into(), "-c".into(), script]
     }
 
-    pub fn times(&self, task: u64) -> usize {
-        let marks = std::fs::read_to_string(self.0.join(task.to_string())).unwrap_or_default();
-        marks.lines().count()
+    pub fn count(&self, task: u64) -> usize {
+        let runs = std::fs::read_to_string(self.0.join(task.to_string())).unwrap_or_default();
+        runs.lines().count()
     }
 }
 
-/// Asserts that every task has exactly one outcome with the right answer.
-pub fn all_right(outcomes: &[TaskView], count: u64) {
-    let tasks: Vec<u64> = outcomes.iter().map(|outcome| outcome.task).collect();
+/// Asserts that every task has exactly one outcome with the right output.
+pub fn assert_all_succeeded(task_outcomes: &[TaskView], count: u64) {
+    let tasks: Vec<u64> = task_outcomes.iter().map(|outcome| outcome.task).collect();
     assert_eq!(
         tasks,
         (0..count).collect::<Vec<_>>(),
         "one outcome per task"
     );
-    for outcome in outcomes {
+    for outcome in task_outcomes {
         assert!(outcome.succeeded, "{outcome:?}");
         assert_eq!(outcome.output.trim(), (outcome.task * 7).to_string());
     }

@@ -16,22 +16,22 @@ use tokio::task::LocalSet;
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs `hayward audit` as an operator does.
-fn audit(fleet: &TestFleet, words: &[&str]) -> Output {
+fn run_audit(fleet: &TestFleet, arguments: &[&str]) -> Output {
     let mut command = fleet.command("audit");
     command
         .arg("audit")
-        .args(words)
+        .args(arguments)
         .env("HAYWARD_STATE", fleet.dir.path())
         .stdout(Stdio::piped());
     command.output().expect("the program runs")
 }
 
-fn text_of(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-async fn records(client: &Client) -> Vec<AuditRecord> {
-    let (mut all, mut cursor) = (Vec::new(), None::<String>);
+async fn all_records(client: &Client) -> Vec<AuditRecord> {
+    let (mut records, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let call = client.call(http::Method::GET, "/v1/audit?limit=7");
         let call = match &cursor {
@@ -39,23 +39,23 @@ async fn records(client: &Client) -> Vec<AuditRecord> {
             None => call,
         };
         let page: AuditPage = call.send().await.expect("a page");
-        all.extend(page.records);
+        records.extend(page.records);
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return all;
+            return records;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_submission_has_its_record_whatever_is_killed() {
+async fn each_submission_has_exactly_one_record_when_the_service_is_killed() {
     let mut fleet = TestFleet::start().await;
     let operator = fleet.client("job-converter", "operator");
     let ada = fleet.client("job-converter", "user-ada");
-    for turn in 0..3 {
+    for round in 0..3 {
         // The client retries with its key, so that each submission exists once in the end.
         let submitters = LocalSet::new();
-        let each: Vec<_> = (0..8)
+        let tasks: Vec<_> = (0..8)
             .map(|_| {
                 let ada = ada.clone();
                 submitters.spawn_local(async move {
@@ -65,24 +65,24 @@ async fn each_submission_has_its_record_whatever_is_killed() {
                 })
             })
             .collect();
-        let story = async {
+        let kill_and_wait = async {
             until_within("some are there", LIMIT, async || {
                 let list = ada.get::<WorkList>("/v1/jobs?limit=1000").await.ok()?;
-                (list.items.len() > 80 * turn + 5).then_some(())
+                (list.items.len() > 80 * round + 5).then_some(())
             })
             .await;
             fleet.kill("job-converter");
             fleet.start_service("job-converter");
-            for one in each {
-                one.await.expect("submitted");
+            for task in tasks {
+                task.await.expect("submitted");
             }
         };
-        submitters.run_until(story).await;
+        submitters.run_until(kill_and_wait).await;
     }
-    fleet.services_are_ready().await;
+    fleet.wait_until_services_are_ready().await;
     let list: WorkList = ada.get("/v1/jobs?limit=1000").await.expect("jobs");
-    let all = records(&operator).await;
-    let submitted: Vec<_> = all
+    let records = all_records(&operator).await;
+    let submitted: Vec<_> = records
         .iter()
         .filter(|it| it.actor == "ada" && it.route == "/v1/jobs" && it.method == "POST")
         .collect();
@@ -91,17 +91,13 @@ async fn each_submission_has_its_record_whatever_is_killed() {
     for record in submitted {
         check_fields(record, &list);
     }
-    let verified = audit(&fleet, &["verify"]);
-    assert_eq!(verified.status.code(), Some(0), "{}", text_of(&verified));
+    let verified = run_audit(&fleet, &["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", stdout(&verified));
     for (service, _) in hayward::prepare::SERVICES {
-        assert!(
-            text_of(&verified).contains(service),
-            "{}",
-            text_of(&verified)
-        );
+        assert!(stdout(&verified).contains(service), "{}", stdout(&verified));
         let client = fleet.client(service, "operator");
-        let all: Invariants = client.get("/v1/invariants").await.expect("an answer");
-        let rule = all.rules.iter().find(|rule| rule.id == "I19").expect("I19");
+        let report: Invariants = client.get("/v1/invariants").await.expect("an answer");
+        let rule = report.rules.iter().find(|it| it.id == "I19").expect("I19");
         assert_eq!(rule.result, RuleResult::Holds, "{rule:?}");
     }
 }
@@ -134,8 +130,8 @@ async fn a_refusal_is_recorded_and_an_altered_record_is_named() {
         assert!(refused.is_err(), "S12");
     }
     let refusal = until_within("the refusals", LIMIT, async || {
-        let all = records(&operator).await.into_iter();
-        let mut refused = all.filter(|it| it.outcome == AuditOutcome::Refused);
+        let records = all_records(&operator).await.into_iter();
+        let mut refused = records.filter(|it| it.outcome == AuditOutcome::Refused);
         refused.find(|it| it.actor == "ada" && it.route == "/v1/audit")
     })
     .await;
@@ -144,33 +140,37 @@ async fn a_refusal_is_recorded_and_an_altered_record_is_named() {
         (Some(403), "GET")
     );
 
-    let before = text_of(&audit(&fleet, &["export"]));
+    let before = stdout(&run_audit(&fleet, &["export"]));
     let file = fleet.dir.path().join("export.jsonl");
     std::fs::write(&file, &before).expect("written");
     let name = file.to_str().expect("a name");
     let verify = ["verify", "--file", name];
-    assert_eq!(audit(&fleet, &verify).status.code(), Some(0));
+    assert_eq!(run_audit(&fleet, &verify).status.code(), Some(0));
     std::fs::write(&file, before.replacen("\"ada\"", "\"eve\"", 1)).expect("written");
-    assert_eq!(audit(&fleet, &verify).status.code(), Some(1));
+    assert_eq!(run_audit(&fleet, &verify).status.code(), Some(1));
 
     // Only an administrator of the database can do this.
-    let all = records(&operator).await;
-    let victim = all
+    let records = all_records(&operator).await;
+    let altered_number = records
         .iter()
         .find(|it| it.actor == "ada")
-        .expect("hers")
+        .expect("a record of ada")
         .number;
     let url = hayward_postgres::role_url(fleet.database("job_converter"), "postgres", None);
-    let mut root = sqlx::PgConnection::connect(&url.expect("an address"))
+    let mut connection = sqlx::PgConnection::connect(&url.expect("an address"))
         .await
         .expect("a connection");
     sqlx::query("update job_converter.audit set actor = 'eve' where number = $1")
-        .bind(i64::try_from(victim).expect("small"))
-        .execute(&mut root)
+        .bind(i64::try_from(altered_number).expect("small"))
+        .execute(&mut connection)
         .await
         .expect("altered");
-    let output = audit(&fleet, &["verify"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text_of(&output));
-    let named = format!("job-converter: record {victim} is not what was written");
-    assert!(text_of(&output).contains(&named), "{}", text_of(&output));
+    let output = run_audit(&fleet, &["verify"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let expected_line = format!("job-converter: record {altered_number} is not what was written");
+    assert!(
+        stdout(&output).contains(&expected_line),
+        "{}",
+        stdout(&output)
+    );
 }

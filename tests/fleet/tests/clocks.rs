@@ -8,7 +8,8 @@ use hayward_service::Client;
 use hayward_service::health::Status;
 use hayward_testkit::until;
 use hayward_tests_fleet::{
-    Agent, TestFleet, Witness, all_right, ends, job, outcomes, reaches, service, submit,
+    Agent, TaskRunCounter, TestFleet, assert_all_succeeded, job, service, submit, task_outcomes,
+    wait_for_end, wait_for_view,
 };
 use hayward_vocabulary::WorkId;
 
@@ -16,7 +17,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 const HOUR_MS: i64 = 3_600_000;
 const TASKS: u64 = 160;
 /// Tasks of each job that is submitted while a clock is wrong.
-const FEW: u64 = 2;
+const TASKS_PER_SMALL_JOB: u64 = 2;
 
 const SERVICES: [&str; 5] = [
     "job-converter",
@@ -28,36 +29,37 @@ const SERVICES: [&str; 5] = [
 
 /// Jobs of short tasks, each submitted while a clock was wrong.
 struct Load {
-    ben: Client,
+    client: Client,
     command: Vec<String>,
-    taken: Vec<WorkId>,
+    submitted: Vec<WorkId>,
 }
 
 impl Load {
     async fn submit(&mut self) {
-        let mut work = job(&[], FEW);
+        let mut work = job(&[], TASKS_PER_SMALL_JOB);
         work.command.clone_from(&self.command);
-        self.taken.push(submit(&self.ben, "jobs", &work).await);
+        self.submitted
+            .push(submit(&self.client, "jobs", &work).await);
     }
 
     /// Asserts that every job has succeeded, each task with its first attempt.
-    async fn is_completed(&self) {
-        for id in &self.taken {
-            let view = ends(&self.ben, id, LIMIT).await;
+    async fn assert_all_completed(&self) {
+        for id in &self.submitted {
+            let view = wait_for_end(&self.client, id, LIMIT).await;
             assert_eq!(view.state, WorkState::Completed, "{view:?}");
-            let tasks = outcomes(&self.ben, id).await;
-            all_right(&tasks, FEW);
+            let tasks = task_outcomes(&self.client, id).await;
+            assert_all_succeeded(&tasks, TASKS_PER_SMALL_JOB);
             assert!(tasks.iter().all(|it| it.attempt == 1), "{tasks:?}");
         }
     }
 }
 
-fn running(view: &WorkView) -> bool {
-    let mut all = view.processes.iter();
-    all.any(|process| process.state == "running")
+fn has_running_process(view: &WorkView) -> bool {
+    let mut processes = view.processes.iter();
+    processes.any(|process| process.state == "running")
 }
 
-async fn clocks_are_stepped(fleet: &TestFleet) {
+async fn assert_clocks_can_be_stepped(fleet: &TestFleet) {
     for service in SERVICES {
         let client = fleet.client(service, "operator");
         let status: Status = client.get("/v1/status").await.expect("a status");
@@ -66,49 +68,49 @@ async fn clocks_are_stepped(fleet: &TestFleet) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledged() {
-    let mut fleet = TestFleet::with_clocks().await;
+async fn no_acknowledged_work_fails_when_clocks_are_wrong_by_an_hour() {
+    let mut fleet = TestFleet::start_with_clocks().await;
     for node in ["node-1", "node-2"] {
         fleet.start_agent(node, &Agent::default());
     }
-    fleet.nodes_take_work(2).await;
-    clocks_are_stepped(&fleet).await;
+    fleet.wait_until_nodes_take_work(2).await;
+    assert_clocks_can_be_stepped(&fleet).await;
     let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
+    let runs = TaskRunCounter::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
-    work.command = witness.command("0.5");
+    work.command = runs.command("0.5");
     work.max_processes = Some(2);
-    let long = submit(&ada, "jobs", &work).await;
-    let up = submit(&ada, "services", &service(&["sleep", "10000"], 1)).await;
-    let service_path = format!("/v1/services/{up}");
-    let before = reaches(&ada, &service_path, LIMIT, running).await;
+    let long_job = submit(&ada, "jobs", &work).await;
+    let service_id = submit(&ada, "services", &service(&["sleep", "10000"], 1)).await;
+    let service_path = format!("/v1/services/{service_id}");
+    let before = wait_for_view(&ada, &service_path, LIMIT, has_running_process).await;
 
     let mut load = Load {
-        ben: fleet.client("job-converter", "user-ben"),
-        command: Witness::new(&fleet.dir.path().join("few")).command("0.2"),
-        taken: Vec::new(),
+        client: fleet.client("job-converter", "user-ben"),
+        command: TaskRunCounter::new(&fleet.dir.path().join("few")).command("0.2"),
+        submitted: Vec::new(),
     };
-    let machines = SERVICES.into_iter().chain(["node-1", "node-2"]);
-    for machine in machines {
+    let processes = SERVICES.into_iter().chain(["node-1", "node-2"]);
+    for process in processes {
         for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
-            fleet.step_clock(machine, ahead_ms);
+            fleet.step_clock(process, ahead_ms);
             load.submit().await;
             // This job begins and ends under the present clock, with a runner of its own.
-            let newest = load.taken.last().expect("one was taken").clone();
-            let view = ends(&load.ben, &newest, LIMIT).await;
-            assert_eq!(view.state, WorkState::Completed, "{machine} {ahead_ms}");
+            let newest = load.submitted.last().expect("a job was submitted").clone();
+            let view = wait_for_end(&load.client, &newest, LIMIT).await;
+            assert_eq!(view.state, WorkState::Completed, "{process} {ahead_ms}");
             // This job is submitted under the present clock and runs under the next one.
             load.submit().await;
         }
     }
-    load.is_completed().await;
-    let view = ends(&ada, &long, LIMIT).await;
+    load.assert_all_completed().await;
+    let view = wait_for_end(&ada, &long_job, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
-    all_right(&outcomes(&ada, &long).await, TASKS);
+    assert_all_succeeded(&task_outcomes(&ada, &long_job).await, TASKS);
     for task in 0..TASKS {
-        assert_eq!(witness.times(task), 1, "task {task} ran more than once");
+        assert_eq!(runs.count(task), 1, "task {task} ran more than once");
     }
-    let after = reaches(&ada, &service_path, LIMIT, running).await;
+    let after = wait_for_view(&ada, &service_path, LIMIT, has_running_process).await;
     let allocation = |view: &WorkView| view.processes[0].allocation.clone();
     assert_eq!(
         allocation(&before),

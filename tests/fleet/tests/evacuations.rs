@@ -12,7 +12,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::{Client, Clock as _, SystemClock};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Echo, Pace, TestFleet, reaches, service, submit};
+use hayward_tests_fleet::{Agent, Echo, TestFleet, Timing, service, submit, wait_for_view};
 use hayward_vocabulary::{NodeName, Size, WorkId};
 use http::Method;
 use nix::sys::signal::Signal;
@@ -21,34 +21,34 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(1);
 const GIB: u64 = 1 << 30;
 
-struct Story {
+struct Setup {
     fleet: TestFleet,
     ada: Client,
     echo: Echo,
     service: WorkId,
 }
 
-impl Story {
+impl Setup {
     /// Starts two nodes and a service without retries, which a counted failure would end.
     async fn new() -> Self {
-        Self::upon(TestFleet::at(Pace::patient()).await).await
+        Self::with_fleet(TestFleet::start_with_timing(Timing::without_node_loss()).await).await
     }
 
-    async fn upon(mut fleet: TestFleet) -> Self {
+    async fn with_fleet(mut fleet: TestFleet) -> Self {
         for name in ["node-1", "node-2"] {
             fleet.start_agent(name, &Agent::default());
         }
-        fleet.nodes_take_work(2).await;
+        fleet.wait_until_nodes_take_work(2).await;
         let ada = fleet.client("job-converter", "user-ada");
         let echo = Echo::new();
         let command = echo.command();
-        let mut wanted = service(&command.each_ref().map(String::as_str), 1);
-        wanted.size = Some(Size::memory(GIB));
-        wanted.retries = Some(RetriesSubmission {
+        let mut submission = service(&command.each_ref().map(String::as_str), 1);
+        submission.size = Some(Size::memory(GIB));
+        submission.retries = Some(RetriesSubmission {
             count: 0,
             ..RetriesSubmission::default()
         });
-        let service = submit(&ada, "services", &wanted).await;
+        let service = submit(&ada, "services", &submission).await;
         Self {
             fleet,
             ada,
@@ -57,144 +57,156 @@ impl Story {
         }
     }
 
-    async fn is_up(&self, but_not_on: Option<&NodeName>) -> (NodeName, u64) {
+    async fn wait_until_running(&self, excluded: Option<&NodeName>) -> (NodeName, u64) {
         let path = format!("/v1/services/{}", self.service);
-        let elsewhere = |view: &WorkView| {
-            let mut all = view.processes.iter();
-            let there = all.next().filter(|_| all.next().is_none());
-            there.is_some_and(|it| it.state == "running" && Some(&it.node) != but_not_on)
+        let runs_on_other_node = |view: &WorkView| {
+            let mut processes = view.processes.iter();
+            let only_process = processes.next().filter(|_| processes.next().is_none());
+            only_process.is_some_and(|it| it.state == "running" && Some(&it.node) != excluded)
         };
-        let view = reaches(&self.ada, &path, LIMIT, elsewhere).await;
+        let view = wait_for_view(&self.ada, &path, LIMIT, runs_on_other_node).await;
         assert_eq!(view.state, WorkState::Running, "{view:?}");
-        let pid = until_within("an answer", LIMIT, async || self.echo.ask()).await;
+        let pid = until_within("an answer", LIMIT, async || self.echo.request_pid()).await;
         (view.processes[0].node.clone(), pid)
     }
 
     async fn allocations(&self) -> Option<Vec<AllocationEntry>> {
         let client = self.fleet.client("rm-scheduler", "container-manager");
         let path = "/v1/allocations/publication";
-        let mut all: Value = client.get(path).await.ok()?;
-        let all: BTreeMap<String, AllocationEntry> =
-            serde_json::from_value(all["changed"].take()).expect("allocations");
-        Some(all.into_values().collect())
+        let mut publication: Value = client.get(path).await.ok()?;
+        let allocations: BTreeMap<String, AllocationEntry> =
+            serde_json::from_value(publication["changed"].take()).expect("allocations");
+        Some(allocations.into_values().collect())
     }
 
     /// Returns the allocation that leaves and its successor.
-    async fn both(&self) -> (AllocationEntry, AllocationEntry) {
+    async fn allocation_and_successor(&self) -> (AllocationEntry, AllocationEntry) {
         until_within("the next place", LIMIT, async || {
-            let all = self.allocations().await?;
-            let old = all.iter().find(|it| it.vacate.is_some())?;
-            let follows = |it: &&AllocationEntry| it.predecessor.as_ref() == Some(&old.id);
-            let new = all.iter().find(follows)?;
+            let allocations = self.allocations().await?;
+            let old = allocations.iter().find(|it| it.vacate.is_some())?;
+            let is_successor = |it: &&AllocationEntry| it.predecessor.as_ref() == Some(&old.id);
+            let new = allocations.iter().find(is_successor)?;
             Some((old.clone(), new.clone()))
         })
         .await
     }
 
-    /// Gives the order while container-manager is stopped and cannot pass it on, so that the
+    /// Starts the move while container-manager is stopped and cannot forward it, so that the
     /// reservation can be observed.
-    async fn reserves_first(&self, from: &NodeName, pid: u64, order: impl AsyncFnOnce()) {
+    async fn assert_reserved_before_vacated(
+        &self,
+        from: &NodeName,
+        pid: u64,
+        start_move: impl AsyncFnOnce(),
+    ) {
         self.fleet.signal("container-manager", Signal::SIGSTOP);
-        order().await;
-        let (old, new) = self.both().await;
-        let order = old.vacate.expect("an order to leave");
+        start_move().await;
+        let (old, new) = self.allocation_and_successor().await;
+        let vacate = old.vacate.expect("an order to leave");
         assert!(old.node == *from && new.node != *from);
-        assert!(new.granted_at <= order.since, "{new:?} {order:?}");
-        assert!(!order.detail.contains("no next place"), "{order:?}");
-        assert_eq!(self.echo.ask(), Some(pid), "it is not told to leave yet");
+        assert!(new.granted_at <= vacate.since, "{new:?} {vacate:?}");
+        assert!(!vacate.detail.contains("no next place"), "{vacate:?}");
+        assert_eq!(
+            self.echo.request_pid(),
+            Some(pid),
+            "it is not told to leave yet"
+        );
         let echo = self.echo;
-        let asking = tokio::task::spawn_blocking(move || echo.keep_asking(pid, LIMIT));
+        let client = tokio::task::spawn_blocking(move || echo.measure_availability(pid, LIMIT));
         self.fleet.signal("container-manager", Signal::SIGCONT);
-        let seen = asking.await.expect("requests were sent");
-        assert_ne!(seen.last, pid, "its successor answers");
+        let availability = client.await.expect("requests were sent");
+        assert_ne!(availability.last_pid, pid, "its successor answers");
         println!(
             "from {from} to {}: away for {:?} ({} answers)",
-            new.node, seen.away, seen.answers
+            new.node, availability.longest_gap, availability.response_count
         );
     }
 
-    async fn counts_no_failure(&self) {
+    async fn assert_no_failure_is_counted(&self) {
         let client = self.fleet.client("blocklist", "operator");
         for node in ["node-1", "node-2"] {
             let path = format!("/v1/blocklist/nodes/{node}/evidence");
             let evidence: Evidence = client.get(&path).await.expect("evidence");
-            let blames = evidence.facts.iter().any(|it| it.counted);
-            assert!(!blames, "{evidence:?}");
+            let has_counted_fact = evidence.facts.iter().any(|it| it.counted);
+            assert!(!has_counted_fact, "{evidence:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_and_a_graceful_block_reserve_first() {
-    let story = Story::new().await;
-    let (first, pid) = story.is_up(None).await;
-    let nodes = story.fleet.client("node-status", "operator");
+async fn a_drain_and_a_graceful_block_reserve_space_before_they_vacate() {
+    let setup = Setup::new().await;
+    let (first, pid) = setup.wait_until_running(None).await;
+    let nodes = setup.fleet.client("node-status", "operator");
     let drain = format!("/v1/nodes/{first}/drain");
-    story
-        .reserves_first(&first, pid, async || {
+    setup
+        .assert_reserved_before_vacated(&first, pid, async || {
             let request = DrainRequest {
                 reason: Some("new disk".to_owned()),
                 ..DrainRequest::default()
             };
-            let put = nodes.call(Method::PUT, &drain).body(&request);
-            let begun: DrainView = put.if_match_any().send().await.expect("taken");
-            assert_eq!(begun.state, DrainState::Draining);
+            let call = nodes.call(Method::PUT, &drain).body(&request);
+            let started: DrainView = call.if_match_any().send().await.expect("accepted");
+            assert_eq!(started.state, DrainState::Draining);
         })
         .await;
-    let (second, pid) = story.is_up(Some(&first)).await;
+    let (second, pid) = setup.wait_until_running(Some(&first)).await;
     until_within("the node to be drained", LIMIT, async || {
         let view: DrainView = nodes.get(&drain).await.ok()?;
         (view.state == DrainState::Drained).then_some(())
     })
     .await;
-    let end = nodes.call(Method::DELETE, &drain).if_match_any();
-    let over: DrainView = end.send().await.expect("cancelled");
-    assert_eq!(over.state, DrainState::Cancelled);
-    story.fleet.nodes_take_work(2).await;
+    let call = nodes.call(Method::DELETE, &drain).if_match_any();
+    let cancelled: DrainView = call.send().await.expect("cancelled");
+    assert_eq!(cancelled.state, DrainState::Cancelled);
+    setup.fleet.wait_until_nodes_take_work(2).await;
 
-    let blocks = story.fleet.client("blocklist", "operator");
-    story
-        .reserves_first(&second, pid, async || {
-            let order = json!({
+    let blocks = setup.fleet.client("blocklist", "operator");
+    setup
+        .assert_reserved_before_vacated(&second, pid, async || {
+            let request = json!({
                 "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
                 "cause": "ECC errors",
                 "duration_ms": 600_000,
                 "evacuation": EvacuationPolicy::Graceful { grace_ms: 600_000 },
             });
             let path = format!("/v1/blocklist/nodes/{second}");
-            let _: Value = blocks.put(&path, &order).await.expect("taken");
+            let _: Value = blocks.put(&path, &request).await.expect("accepted");
         })
         .await;
-    let (last, _) = story.is_up(Some(&second)).await;
+    let (last, _) = setup.wait_until_running(Some(&second)).await;
     assert_eq!(last, first);
-    story.counts_no_failure().await;
+    setup.assert_no_failure_is_counted().await;
 }
 
 /// An item whose end has passed has its full effect once and is removed at the next check. The next
 /// check comes late in this test, so that even a slow machine sees the item before (blocklist,
 /// Time).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_past_evacuation_moves_processes_once() {
+async fn an_evacuation_with_a_past_end_moves_processes_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());
-    let story = Story::upon(TestFleet::set(Pace::patient(), vec![check]).await).await;
-    let (first, pid) = story.is_up(None).await;
-    let blocks = story.fleet.client("blocklist", "operator");
+    let setup = Setup::with_fleet(
+        TestFleet::start_with_environment(Timing::without_node_loss(), vec![check]).await,
+    )
+    .await;
+    let (first, pid) = setup.wait_until_running(None).await;
+    let blocks = setup.fleet.client("blocklist", "operator");
     let path = format!("/v1/blocklist/nodes/{first}");
-    let order = json!({
+    let request = json!({
         "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
         "cause": "ECC errors",
         "end_timestamp": SystemClock.now().minus_ms(60_000),
     });
-    let _: Value = blocks.put(&path, &order).await.expect("taken");
-    let (second, after) = story.is_up(Some(&first)).await;
-    assert_ne!((&first, pid), (&second, after));
+    let _: Value = blocks.put(&path, &request).await.expect("accepted");
+    let (second, new_pid) = setup.wait_until_running(Some(&first)).await;
+    assert_ne!((&first, pid), (&second, new_pid));
     until_within("the next check", LIMIT, async || {
         let view = blocks.get::<Value>(&path).await;
-        let gone = view.err()?.problem()?.status() == 404;
-        gone.then_some(())
+        let is_removed = view.err()?.problem()?.status() == 404;
+        is_removed.then_some(())
     })
     .await;
-    let (still, same) = story.is_up(None).await;
-    assert_eq!((second, after), (still, same), "it was moved once");
-    story.counts_no_failure().await;
+    let (last, last_pid) = setup.wait_until_running(None).await;
+    assert_eq!((second, new_pid), (last, last_pid), "it was moved once");
+    setup.assert_no_failure_is_counted().await;
 }

@@ -9,7 +9,7 @@ use hayward_job_converter_api::applications::ApplicationView;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_service::Client;
 use hayward_service::auth::Groups;
-use hayward_tests_fleet::{Agent, Pace, TestFleet, Witness};
+use hayward_tests_fleet::{Agent, TaskRunCounter, TestFleet, Timing};
 use hayward_vocabulary::ExitCause;
 use http::Method;
 use http::header::IF_MATCH;
@@ -19,38 +19,38 @@ const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
 /// Divides the pool of all nodes among queues. The user owns queue `a`.
-async fn divide(fleet: &TestFleet, submitters: &str) {
+async fn configure_queue(fleet: &TestFleet, submitters: &str) {
     let operator = fleet.client("rm-scheduler", "operator");
-    let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
+    let current: PolicyView = operator.get("/v1/policy").await.expect("the policy");
     let policy = json!({
         "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": submitters } } } } },
         "classes": {},
     });
     let call = operator.call(Method::PUT, "/v1/policy");
-    let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
+    let call = call.header(IF_MATCH, &format!("\"{}\"", current.generation));
     let _: PolicyAnswer = call.body(&policy).send().await.expect("it is accepted");
 }
 
-async fn becomes(
+async fn wait_for_application(
     client: &Client,
-    what: &str,
-    good: impl Fn(&ApplicationView) -> bool,
+    description: &str,
+    is_expected: impl Fn(&ApplicationView) -> bool,
 ) -> ApplicationView {
     let mut last = String::new();
-    hayward_testkit::until_within(what, LIMIT, async || {
+    hayward_testkit::until_within(description, LIMIT, async || {
         let view: ApplicationView = client.get("/v1/applications/gang").await.ok()?;
-        let now = format!("{} {:?} {:?}", view.state, view.task_states, view.why);
-        if now != last {
+        let summary = format!("{} {:?} {:?}", view.state, view.task_states, view.why);
+        if summary != last {
             // Printed when the test fails.
-            eprintln!("{now}");
-            last = now;
+            eprintln!("{summary}");
+            last = summary;
         }
-        good(&view).then_some(view)
+        is_expected(&view).then_some(view)
     })
     .await
 }
 
-async fn submit_gang(ada: &Client, witness: &Witness) {
+async fn submit_gang(ada: &Client, runs: &TaskRunCounter) {
     // One node of 4 GiB has space for two tasks, and two nodes for all of them.
     let gang = json!({
         "queueName": "root.a",
@@ -64,7 +64,7 @@ async fn submit_gang(ada: &Client, witness: &Witness) {
         .await
         .expect("added");
     for task in 0..TASKS {
-        let command = witness.command("1").into_iter();
+        let command = runs.command("1").into_iter();
         let command = command.map(|word| word.replace("{task}", &task.to_string()));
         let body = json!({
             "command": command.collect::<Vec<String>>(), "taskGroupName": "worker",
@@ -75,25 +75,25 @@ async fn submit_gang(ada: &Client, witness: &Witness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_starts_whole_and_outlives_its_manager() {
-    let mut fleet = TestFleet::with_agents(1).await;
-    divide(&fleet, "*").await;
+async fn a_gang_starts_whole_and_survives_kills_of_its_service() {
+    let mut fleet = TestFleet::start_with_agents(1).await;
+    configure_queue(&fleet, "*").await;
     let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
-    submit_gang(&ada, &witness).await;
-    let waits = |view: &ApplicationView| {
+    let runs = TaskRunCounter::new(fleet.dir.path());
+    submit_gang(&ada, &runs).await;
+    let is_reserving = |view: &ApplicationView| {
         let is_reported = view.why.iter().any(|it| it.reason == "gang_incomplete");
         view.state == "Reserving" && is_reported
     };
-    let view = becomes(&ada, "it waits whole", waits).await;
+    let view = wait_for_application(&ada, "it waits whole", is_reserving).await;
     assert!(view.placeholders.iter().all(|it| it.node.is_none()));
     fleet.kill("job-converter");
     fleet.start_service("job-converter");
-    fleet.services_are_ready().await;
-    becomes(&ada, "it waits as before", waits).await;
+    fleet.wait_until_services_are_ready().await;
+    wait_for_application(&ada, "it waits as before", is_reserving).await;
 
     fleet.start_agent("node-2", &Agent::default());
-    becomes(&ada, "its tasks run", |view| {
+    wait_for_application(&ada, "its tasks run", |view| {
         view.task_states
             .get("Bound")
             .is_some_and(|count| *count > 0)
@@ -101,8 +101,8 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     .await;
     fleet.kill("job-converter");
     fleet.start_service("job-converter");
-    fleet.services_are_ready().await;
-    let view = becomes(&ada, "all have ended", |view| {
+    fleet.wait_until_services_are_ready().await;
+    let view = wait_for_application(&ada, "all have ended", |view| {
         view.task_states.get("Completed") == Some(&TASKS)
     })
     .await;
@@ -113,14 +113,14 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
         (members, members, 0)
     );
     for task in 0..TASKS {
-        assert_eq!(witness.times(task), 1, "task {task}");
+        assert_eq!(runs.count(task), 1, "task {task}");
     }
     let nodes: std::collections::BTreeSet<_> = view.tasks.iter().map(|it| &it.node).collect();
     assert_eq!(nodes.len(), 2);
 }
 
 /// Submits a gang of two, with two tasks of this command.
-async fn two(ada: &Client, policy: &str, command: &[String]) {
+async fn submit_gang_of_two(ada: &Client, policy: &str, command: &[String]) {
     let gang = json!({
         "queueName": "root.a",
         "schedulingPolicyParameters": policy,
@@ -132,16 +132,16 @@ async fn two(ada: &Client, policy: &str, command: &[String]) {
         .put("/v1/applications/gang", &gang)
         .await
         .expect("added");
-    send(ada, [0, 1], command).await;
+    submit_tasks(ada, [0, 1], command).await;
 }
 
-async fn send(ada: &Client, tasks: [u64; 2], command: &[String]) {
+async fn submit_tasks(ada: &Client, tasks: [u64; 2], command: &[String]) {
     for task in tasks {
-        let words = command.iter();
-        let words: Vec<String> = words
+        let arguments = command.iter();
+        let arguments: Vec<String> = arguments
             .map(|word| word.replace("{task}", &task.to_string()))
             .collect();
-        let body = json!({ "command": words, "taskGroupName": "worker" });
+        let body = json!({ "command": arguments, "taskGroupName": "worker" });
         let path = format!("/v1/applications/gang/tasks/{task}");
         let _: Value = ada.put(&path, &body).await.expect("added");
     }
@@ -150,83 +150,83 @@ async fn send(ada: &Client, tasks: [u64; 2], command: &[String]) {
 /// The agent lost its journal, so it cannot be proven whether anything ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_never_ran_is_not_completed() {
-    let mut fleet = TestFleet::at(Pace::patient()).await;
+    let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
     fleet.start_agent("node-1", &Agent::default());
-    fleet.nodes_take_work(1).await;
-    divide(&fleet, "*").await;
+    fleet.wait_until_nodes_take_work(1).await;
+    configure_queue(&fleet, "*").await;
     let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
+    let runs = TaskRunCounter::new(fleet.dir.path());
     fleet.kill("node-1");
     let policy = "placeholderTimeoutInSeconds=2 gangRepairInSeconds=2";
-    two(&ada, policy, &witness.command("1")).await;
-    becomes(&ada, "its tasks are ordered", |view| {
+    submit_gang_of_two(&ada, policy, &runs.command("1")).await;
+    wait_for_application(&ada, "its tasks are ordered", |view| {
         view.task_states.get("Allocated") == Some(&2)
     })
     .await;
     let journal = fleet.dir.path().join("agents/node-1/journal");
     std::fs::write(journal, [0; 500]).expect("a damaged journal");
     fleet.start_agent("node-1", &Agent::default());
-    let view = becomes(&ada, "it is over", |view| view.failure.is_some()).await;
+    let view = wait_for_application(&ada, "it is over", |view| view.failure.is_some()).await;
     assert_eq!(view.failure.expect("a failure").code, "gang_short");
     for task in &view.tasks {
         assert_eq!(task.state, "Killed");
         let cause = task.exit.as_ref().map(|it| it.cause);
         assert_eq!(cause, Some(ExitCause::LaunchUnknown));
     }
-    assert_eq!((witness.times(0), witness.times(1)), (0, 0));
+    assert_eq!((runs.count(0), runs.count(1)), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere() {
-    let mut fleet = TestFleet::with_agents(1).await;
-    divide(&fleet, "*").await;
+    let mut fleet = TestFleet::start_with_agents(1).await;
+    configure_queue(&fleet, "*").await;
     let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
-    two(&ada, "", &witness.command("600")).await;
-    becomes(&ada, "both run", |view| {
+    let runs = TaskRunCounter::new(fleet.dir.path());
+    submit_gang_of_two(&ada, "", &runs.command("600")).await;
+    wait_for_application(&ada, "both run", |view| {
         view.task_states.get("Bound") == Some(&2)
     })
     .await;
     fleet.start_agent("node-2", &Agent::default());
-    fleet.nodes_take_work(2).await;
-    fleet.lose("node-1");
-    let view = becomes(&ada, "it is repaired", |view| {
+    fleet.wait_until_nodes_take_work(2).await;
+    fleet.lose_node("node-1");
+    let view = wait_for_application(&ada, "it is repaired", |view| {
         view.task_states.get("Killed") == Some(&2) && view.task_groups[0].held == 2
     })
     .await;
     assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
     assert_eq!(view.warnings.len(), 2, "{:?}", view.warnings);
-    send(&ada, [2, 3], &witness.command("0")).await;
-    let view = becomes(&ada, "the others have ended", |view| {
+    submit_tasks(&ada, [2, 3], &runs.command("0")).await;
+    let view = wait_for_application(&ada, "the others have ended", |view| {
         view.task_states.get("Completed") == Some(&2)
     })
     .await;
     assert!(view.failure.is_none());
-    assert_eq!((witness.times(2), witness.times(3)), (1, 1));
+    assert_eq!((runs.count(2), runs.count(3)), (1, 1));
 }
 
 /// The application fails at once, with the nearest queue named, and needs no task for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_in_an_unknown_queue_fails() {
     let fleet = TestFleet::start().await;
-    divide(&fleet, "*").await;
+    configure_queue(&fleet, "*").await;
     let ada = fleet.client("job-converter", "user-ada");
-    let fresh = json!({ "queueName": "root.a.b" });
+    let application = json!({ "queueName": "root.a.b" });
     let _: Value = ada
-        .put("/v1/applications/gang", &fresh)
+        .put("/v1/applications/gang", &application)
         .await
         .expect("added");
-    let view = becomes(&ada, "it is refused", |view| view.state == "Failed").await;
+    let view = wait_for_application(&ada, "it is refused", |view| view.state == "Failed").await;
     let message = view.failure.expect("a failure").message;
     assert!(message.contains("there is no queue root.a.b"), "{message}");
     assert!(message.contains("the nearest is root.a"), "{message}");
 }
 
 /// Runs a command, and returns its exit status and output.
-async fn cli(fleet: &TestFleet, words: &[&str]) -> Output {
+async fn run_cli(fleet: &TestFleet, arguments: &[&str]) -> Output {
     let mut command = fleet.command("cli");
     command
-        .args(words)
+        .args(arguments)
         .env("HAYWARD_KEYS", fleet.keys.dir())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -235,18 +235,18 @@ async fn cli(fleet: &TestFleet, words: &[&str]) -> Output {
 }
 
 /// Returns the end of the output of a command that follows its work to the end.
-async fn logs(fleet: &TestFleet, words: &[&str]) -> String {
-    let all = [&["logs", "--user", "ada", "--follow"], words].concat();
-    let output = cli(fleet, &all).await;
-    assert!(output.status.success(), "{words:?}");
+async fn follow_logs(fleet: &TestFleet, arguments: &[&str]) -> String {
+    let all_arguments = [&["logs", "--user", "ada", "--follow"], arguments].concat();
+    let output = run_cli(fleet, &all_arguments).await;
+    assert!(output.status.success(), "{arguments:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// The command that submits a gang reports that it will not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_cannot_start_is_reported_at_submission() {
-    let fleet = TestFleet::with_agents(1).await;
-    divide(&fleet, "ada").await;
+    let fleet = TestFleet::start_with_agents(1).await;
+    configure_queue(&fleet, "ada").await;
     let submit = async |user: &str, members: u32| {
         let gang = json!({
             "queueName": "root.a",
@@ -258,7 +258,7 @@ async fn a_gang_that_cannot_start_is_reported_at_submission() {
         let file = fleet.keys.dir().join(format!("{user}-{members}.yaml"));
         std::fs::write(&file, gang.to_string()).expect("a file");
         let file = file.to_str().expect("a path").to_owned();
-        let output = cli(&fleet, &["submit", "--user", user, "--gang", &file]).await;
+        let output = run_cli(&fleet, &["submit", "--user", user, "--gang", &file]).await;
         let message = String::from_utf8(output.stderr).expect("text");
         (output.status.success(), message)
     };
@@ -279,8 +279,8 @@ async fn a_gang_that_cannot_start_is_reported_at_submission() {
 /// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
-    let fleet = TestFleet::with_agents(1).await;
-    divide(&fleet, " science").await;
+    let fleet = TestFleet::start_with_agents(1).await;
+    configure_queue(&fleet, " science").await;
     let science = Groups::new(vec!["science".to_owned()]).expect("a name");
     prepare::create_user_token_with_groups(&fleet.keys, "ada", science).expect("a token");
     let [ada, ben] = ["user-ada", "user-ben"].map(|it| fleet.client("job-converter", it));
@@ -292,11 +292,11 @@ async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
         .put("/v1/applications/bens", &gang)
         .await
         .expect("added");
-    let refused = hayward_testkit::until_within("it is refused", LIMIT, async || {
+    let failure = hayward_testkit::until_within("it is refused", LIMIT, async || {
         let view: ApplicationView = ben.get("/v1/applications/bens").await.ok()?;
         view.failure
     });
-    let message = refused.await.message;
+    let message = failure.await.message;
     assert!(
         message.contains("user ben may not submit to queue root.a"),
         "{message}"
@@ -313,22 +313,27 @@ async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
         let path = format!("/v1/applications/gang/tasks/{task}");
         let _: Value = ada.put(&path, &body).await.expect("added");
     }
-    let view = becomes(&ada, "both have ended", |view| {
+    let view = wait_for_application(&ada, "both have ended", |view| {
         view.task_states.get("Completed") == Some(&2)
     })
     .await;
-    let all = logs(&fleet, &["gang"]).await;
+    let output = follow_logs(&fleet, &["gang"]).await;
     assert!(
-        all.contains("from one\n") && all.contains("from two\n"),
-        "{all}"
+        output.contains("from one\n") && output.contains("from two\n"),
+        "{output}"
     );
-    assert_eq!(logs(&fleet, &["gang", "--task", "two"]).await, "from two\n");
+    assert_eq!(
+        follow_logs(&fleet, &["gang", "--task", "two"]).await,
+        "from two\n"
+    );
     let work = view.tasks[1].work.to_string();
-    assert_eq!(logs(&fleet, &[&work]).await, "from two\n");
+    assert_eq!(follow_logs(&fleet, &[&work]).await, "from two\n");
     let containers = fleet.client("container-manager", "user-ada");
-    let known: Value = containers.get("/v1/containers").await.expect("a list");
-    let known = known["containers"].as_array().expect("some");
-    let known = known.iter().find(|it| it["work"] == json!(work));
-    let allocation = known.expect("its process")["id"].as_str().expect("an id");
-    assert_eq!(logs(&fleet, &[allocation]).await, "from two\n");
+    let list: Value = containers.get("/v1/containers").await.expect("a list");
+    let list = list["containers"].as_array().expect("some");
+    let container = list.iter().find(|it| it["work"] == json!(work));
+    let allocation = container.expect("its process")["id"]
+        .as_str()
+        .expect("an id");
+    assert_eq!(follow_logs(&fleet, &[allocation]).await, "from two\n");
 }

@@ -8,20 +8,20 @@ use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Pace, TestFleet, ends, job_of, submit};
+use hayward_tests_fleet::{TestFleet, Timing, job_with_tasks, submit, wait_for_end};
 
 const NODES: u32 = 300;
 const LIMIT: Duration = Duration::from_mins(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_nodes_share_by_weight() {
-    let mut fleet = TestFleet::at(Pace::slow()).await;
-    fleet.start_simulated("sim", NODES);
-    fleet.nodes_take_work(NODES as usize).await;
+    let mut fleet = TestFleet::start_with_timing(Timing::for_many_nodes()).await;
+    fleet.start_simulated_agents("sim", NODES);
+    fleet.wait_until_nodes_take_work(NODES as usize).await;
     let mut jobs = Vec::new();
     for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
         let client = fleet.client("job-converter", user);
-        let mut work = job_of(&["pretend"], Tasks::Count(100_000));
+        let mut work = job_with_tasks(&["pretend"], Tasks::Count(100_000));
         work.class = Some(class.into());
         jobs.push((submit(&client, "jobs", &work).await, client));
     }
@@ -49,8 +49,8 @@ async fn three_hundred_nodes_share_by_weight() {
         .await
         .expect("allocations");
     let mut held = std::collections::BTreeMap::<String, u64>::new();
-    let live = |view: &&AllocationView| view.state != AllocationState::Ended;
-    for allocation in list.allocations.iter().filter(live) {
+    let is_live = |view: &&AllocationView| view.state != AllocationState::Ended;
+    for allocation in list.allocations.iter().filter(is_live) {
         *held.entry(allocation.node.to_string()).or_default() += allocation.order;
     }
     assert!(
@@ -62,12 +62,14 @@ async fn three_hundred_nodes_share_by_weight() {
             .delete(&format!("/v1/jobs/{id}"))
             .await
             .expect("cancelled");
-        assert_eq!(ends(client, id, LIMIT).await.state, WorkState::Cancelled);
+        let view = wait_for_end(client, id, LIMIT).await;
+        assert_eq!(view.state, WorkState::Cancelled);
     }
     // The freed space is used again.
     let (_, ada) = &jobs[0];
-    let last = submit(ada, "jobs", &job_of(&["pretend"], Tasks::Count(600))).await;
-    let view = ends(ada, &last, LIMIT).await;
+    let work = job_with_tasks(&["pretend"], Tasks::Count(600));
+    let last = submit(ada, "jobs", &work).await;
+    let view = wait_for_end(ada, &last, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
     assert_eq!(view.tasks.map(|tasks| tasks.succeeded), Some(600));
 }

@@ -13,7 +13,7 @@ use hayward_job_converter_api::orchestrators::{
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::{Client, TokenSource};
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, TestFleet};
+use hayward_tests_fleet::{Agent, TestFleet, Timing};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -33,13 +33,13 @@ struct Orchestrator {
 
 /// The part of a publication that is read here.
 #[derive(serde::Deserialize)]
-struct Set<T> {
+struct Publication<T> {
     changed: BTreeMap<String, T>,
 }
 
 /// The state that the program writes.
 #[derive(serde::Deserialize)]
-struct Known {
+struct OrchestratorState {
     lineage: String,
     sequence: u64,
     running: Running,
@@ -48,7 +48,7 @@ struct Known {
 
 impl Orchestrator {
     async fn create(fleet: &TestFleet, name: &'static str) -> Self {
-        let order = OrchestratorOrder {
+        let request = OrchestratorOrder {
             name: name.parse().expect("a name"),
             users: vec![
                 "ada".parse().expect("a user"),
@@ -58,7 +58,7 @@ impl Orchestrator {
         };
         let operator = fleet.client("job-converter", "operator");
         let created: OrchestratorCreated = operator
-            .post("/v1/orchestrators", &order, None)
+            .post("/v1/orchestrators", &request, None)
             .await
             .expect("an orchestrator");
         let state = fleet.dir.path().join(name);
@@ -107,26 +107,26 @@ impl Orchestrator {
         fleet.spawn(self.name, command);
     }
 
-    fn send(&self, name: &str, text: &str) {
-        let fresh = self.state.join(format!("{name}.new"));
-        std::fs::write(&fresh, text).expect("a file");
-        std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
+    fn write_command(&self, name: &str, text: &str) {
+        let new_file = self.state.join(format!("{name}.new"));
+        std::fs::write(&new_file, text).expect("a file");
+        std::fs::rename(new_file, self.state.join(name)).expect("a file in one piece");
     }
 
-    fn known(&self) -> Option<Known> {
+    fn read_state(&self) -> Option<OrchestratorState> {
         let text = std::fs::read(self.state.join("orchestrator.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    async fn shares(&self) -> Option<BTreeMap<String, ShareEntry>> {
+    async fn allocations(&self) -> Option<BTreeMap<String, ShareEntry>> {
         let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
-        let update: Set<Allotted> = self.client.get(&path).await.ok()?;
-        let shares = update.changed.into_iter();
-        let shares = shares.filter_map(|(key, entry)| match entry {
+        let update: Publication<Allotted> = self.client.get(&path).await.ok()?;
+        let entries = update.changed.into_iter();
+        let allocations = entries.filter_map(|(key, entry)| match entry {
             Allotted::Share(share) => Some((key, share)),
             Allotted::Work(_) => None,
         });
-        Some(shares.collect())
+        Some(allocations.collect())
     }
 
     async fn view(&self) -> Option<OrchestratorView> {
@@ -135,111 +135,116 @@ impl Orchestrator {
     }
 
     /// Waits until `count` processes run, each in an allocation of its own, and all sides agree.
-    async fn runs(&self, count: usize) -> Running {
-        let what = format!("{count} processes of {}", self.name);
-        until_within(&what, LIMIT, async || {
-            let known = self.known()?;
-            let shares = self.shares().await?;
-            let of_job = shares.values().filter(|share| share.work == "job");
-            let steady = of_job
+    async fn wait_until_running(&self, count: usize) -> Running {
+        let description = format!("{count} processes of {}", self.name);
+        until_within(&description, LIMIT, async || {
+            let state = self.read_state()?;
+            let allocations = self.allocations().await?;
+            let of_job = allocations.values().filter(|it| it.work == "job");
+            let all_running = of_job
                 .clone()
                 .all(|it| it.state == "running" && it.vacate.is_none());
-            let same = of_job
+            let all_known = of_job
                 .clone()
-                .all(|it| known.running.contains_key(it.id.as_str()));
-            let alive = known.running.values().all(|pid| runs(*pid));
-            let right = of_job.count() == count && known.running.len() == count;
-            (right && steady && same && alive).then_some(known.running)
+                .all(|it| state.running.contains_key(it.id.as_str()));
+            let all_alive = state.running.values().all(|pid| is_process_running(*pid));
+            let has_count = of_job.count() == count && state.running.len() == count;
+            (has_count && all_running && all_known && all_alive).then_some(state.running)
         })
         .await
     }
 }
 
 /// Returns whether a process runs. A zombie counts as gone.
-fn runs(pid: i32) -> bool {
+fn is_process_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next();
-    let state = state.and_then(|rest| rest.chars().next());
+    let state = state.and_then(|fields| fields.chars().next());
     state.is_some_and(|state| state != 'Z')
 }
 
-async fn held(fleet: &TestFleet) -> Option<BTreeMap<String, AllocationEntry>> {
+async fn read_allocations(fleet: &TestFleet) -> Option<BTreeMap<String, AllocationEntry>> {
     let service = fleet.client("rm-scheduler", "job-converter");
-    let update: Set<AllocationEntry> = service.get("/v1/allocations/publication").await.ok()?;
+    let update: Publication<AllocationEntry> =
+        service.get("/v1/allocations/publication").await.ok()?;
     Some(update.changed)
 }
 
 /// Starts two orchestrators on three nodes: one with a job of three processes and a reservation,
 /// and one with a job of two processes.
-async fn both(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
+async fn start_two_orchestrators(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
     for node in ["node-1", "node-2", "node-3"] {
         fleet.start_agent(node, &Agent::default());
     }
-    fleet.nodes_take_work(3).await;
-    let one = Orchestrator::create(fleet, "one").await;
-    let two = Orchestrator::create(fleet, "two").await;
-    one.start(fleet, "ada", 3, true);
-    one.runs(3).await;
-    let machine = async || one.known()?.machines.into_iter().next();
-    until_within("a machine", LIMIT, machine).await;
-    two.start(fleet, "ben", 2, false);
-    let untouched = two.runs(2).await;
-    (one, two, untouched)
+    fleet.wait_until_nodes_take_work(3).await;
+    let first_orchestrator = Orchestrator::create(fleet, "one").await;
+    let second_orchestrator = Orchestrator::create(fleet, "two").await;
+    first_orchestrator.start(fleet, "ada", 3, true);
+    first_orchestrator.wait_until_running(3).await;
+    let reserved_node = async || first_orchestrator.read_state()?.machines.into_iter().next();
+    until_within("a machine", LIMIT, reserved_node).await;
+    second_orchestrator.start(fleet, "ben", 2, false);
+    let running_of_two = second_orchestrator.wait_until_running(2).await;
+    (first_orchestrator, second_orchestrator, running_of_two)
 }
 
 /// Kills the orchestrator and starts it again. It continues with all its processes, except for the
 /// one that was killed meanwhile.
-async fn killed_and_back(fleet: &mut TestFleet, one: &Orchestrator) -> Running {
-    let running = one.runs(3).await;
-    let before = one.known().expect("what it knows");
+async fn kill_and_restart(fleet: &mut TestFleet, first_orchestrator: &Orchestrator) -> Running {
+    let running = first_orchestrator.wait_until_running(3).await;
+    let before = first_orchestrator.read_state().expect("a state file");
     fleet.kill("one");
-    let (lost, pid) = running.iter().next().expect("a process");
+    let (killed, pid) = running.iter().next().expect("a process");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
-    one.start(fleet, "ada", 3, true);
+    first_orchestrator.start(fleet, "ada", 3, true);
     until_within("another share", LIMIT, async || {
-        let now = one.known()?.running;
-        (now.len() == 3 && !now.contains_key(lost)).then_some(())
+        let now = first_orchestrator.read_state()?.running;
+        (now.len() == 3 && !now.contains_key(killed)).then_some(())
     })
     .await;
-    let after = one.runs(3).await;
-    let same = |(share, pid): &(&String, &i32)| after.get(*share) == Some(*pid);
+    let after = first_orchestrator.wait_until_running(3).await;
+    let is_unchanged = |(allocation, pid): &(&String, &i32)| after.get(*allocation) == Some(*pid);
     assert_eq!(
-        running.iter().filter(same).count(),
+        running.iter().filter(is_unchanged).count(),
         2,
         "{running:?} {after:?}"
     );
-    let known = one.known().expect("what it knows");
-    assert!(known.lineage == before.lineage && known.sequence > before.sequence);
-    assert_eq!(known.machines, before.machines);
+    let state = first_orchestrator.read_state().expect("a state file");
+    assert!(state.lineage == before.lineage && state.sequence > before.sequence);
+    assert_eq!(state.machines, before.machines);
     after
 }
 
 /// Makes the orchestrator lose its memory, so that its next life takes over.
-async fn taken_over(fleet: &mut TestFleet, one: &Orchestrator) {
-    let before = one.known().expect("what it knows").lineage;
+async fn lose_state_and_take_over(fleet: &mut TestFleet, first_orchestrator: &Orchestrator) {
+    let before = first_orchestrator
+        .read_state()
+        .expect("a state file")
+        .lineage;
     fleet.kill("one");
-    std::fs::remove_file(one.state.join("orchestrator.json")).expect("forgotten");
-    one.start(fleet, "ada", 3, true);
+    std::fs::remove_file(first_orchestrator.state.join("orchestrator.json")).expect("forgotten");
+    first_orchestrator.start(fleet, "ada", 3, true);
     until_within("a takeover", LIMIT, async || {
-        (one.view().await?.lineage.as_ref() != Some(&before)).then_some(())
+        (first_orchestrator.view().await?.lineage.as_ref() != Some(&before)).then_some(())
     })
     .await;
 }
 
-async fn space_is_free_but_for(fleet: &TestFleet, shares: &Running) {
+async fn wait_until_only_these_allocations_remain(fleet: &TestFleet, expected: &Running) {
     until_within("room to be free", LIMIT, async || {
-        let all = held(fleet).await?;
-        let same = all.keys().eq(shares.keys());
-        same.then_some(())
+        let allocations = read_allocations(fleet).await?;
+        let is_equal = allocations.keys().eq(expected.keys());
+        is_equal.then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orchestrators_keep_their_processes_whatever_is_killed() {
-    let mut fleet = TestFleet::at(Pace::patient()).await;
-    let (one, two, untouched) = both(&mut fleet).await;
-    let after = killed_and_back(&mut fleet, &one).await;
+async fn orchestrators_keep_their_processes_when_any_process_is_killed() {
+    let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
+    let (first_orchestrator, second_orchestrator, running_of_two) =
+        start_two_orchestrators(&mut fleet).await;
+    let after = kill_and_restart(&mut fleet, &first_orchestrator).await;
 
     // job-converter is killed, and then the scheduler too. No process is started or ended.
     for services in [&["job-converter"][..], &["job-converter", "rm-scheduler"]] {
@@ -249,57 +254,75 @@ async fn orchestrators_keep_their_processes_whatever_is_killed() {
         for service in services {
             fleet.start_service(service);
         }
-        fleet.services_are_ready().await;
-        assert_eq!(one.runs(3).await, after);
-        assert_eq!(two.runs(2).await, untouched);
+        fleet.wait_until_services_are_ready().await;
+        assert_eq!(first_orchestrator.wait_until_running(3).await, after);
+        assert_eq!(
+            second_orchestrator.wait_until_running(2).await,
+            running_of_two
+        );
     }
-    taken_over(&mut fleet, &one).await;
-    assert_eq!(one.runs(3).await, after);
+    lose_state_and_take_over(&mut fleet, &first_orchestrator).await;
+    assert_eq!(first_orchestrator.wait_until_running(3).await, after);
 
     // After the withdrawal all its processes end, but none of the other orchestrator.
-    one.send("stop", "");
-    until_within("it to end", LIMIT, async || fleet.ended("one")).await;
-    space_is_free_but_for(&fleet, &untouched).await;
-    assert!(!after.values().any(|pid| runs(*pid)));
-    assert_eq!(two.runs(2).await, untouched);
+    first_orchestrator.write_command("stop", "");
+    until_within("it to end", LIMIT, async || fleet.exit_status("one")).await;
+    wait_until_only_these_allocations_remain(&fleet, &running_of_two).await;
+    assert!(!after.values().any(|pid| is_process_running(*pid)));
+    assert_eq!(
+        second_orchestrator.wait_until_running(2).await,
+        running_of_two
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_follow_the_map_of_an_orchestrator() {
-    let mut fleet = TestFleet::at(Pace::patient()).await;
-    let (one, two, untouched) = both(&mut fleet).await;
+async fn processes_follow_the_work_map_of_an_orchestrator() {
+    let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
+    let (first_orchestrator, second_orchestrator, running_of_two) =
+        start_two_orchestrators(&mut fleet).await;
 
     // The job grows and then shrinks. Some of its processes end, and none is restarted.
-    let first = one.runs(3).await;
-    one.send("size", "5");
-    let five = one.runs(5).await;
+    let first = first_orchestrator.wait_until_running(3).await;
+    first_orchestrator.write_command("size", "5");
+    let five = first_orchestrator.wait_until_running(5).await;
     assert!(
         first
             .iter()
-            .all(|(share, pid)| five.get(share) == Some(pid))
+            .all(|(allocation, pid)| five.get(allocation) == Some(pid))
     );
-    one.send("size", "2");
-    let left = one.runs(2).await;
-    assert!(left.iter().all(|(share, pid)| five.get(share) == Some(pid)));
-    assert_eq!(two.runs(2).await, untouched);
+    first_orchestrator.write_command("size", "2");
+    let two_left = first_orchestrator.wait_until_running(2).await;
+    assert!(
+        two_left
+            .iter()
+            .all(|(allocation, pid)| five.get(allocation) == Some(pid))
+    );
+    assert_eq!(
+        second_orchestrator.wait_until_running(2).await,
+        running_of_two
+    );
 
     // One orchestrator cannot see the work of another. When it is removed, its processes end.
     let url = fleet.url("job-converter");
-    let token = TokenSource::fixed(&two.token);
-    let foreign = Client::new([url], token).expect("a client");
+    let token = TokenSource::fixed(&second_orchestrator.token);
+    let foreign_client = Client::new([url], token).expect("a client");
     let path = "/v1/orchestrators/one/allocations/publication";
-    let read: Result<Set<Allotted>, _> = foreign.get(path).await;
-    assert!(read.is_err());
+    let response: Result<Publication<Allotted>, _> = foreign_client.get(path).await;
+    assert!(response.is_err());
     let path = "/v1/orchestrators/one";
-    let removed: Option<serde_json::Value> = one.client.delete(path).await.expect("removed");
+    let removed: Option<serde_json::Value> = first_orchestrator
+        .client
+        .delete(path)
+        .await
+        .expect("removed");
     assert!(removed.is_none());
-    space_is_free_but_for(&fleet, &untouched).await;
-    until_within("it to end", LIMIT, async || fleet.ended("one")).await;
+    wait_until_only_these_allocations_remain(&fleet, &running_of_two).await;
+    until_within("it to end", LIMIT, async || fleet.exit_status("one")).await;
     until_within("its processes to end", LIMIT, async || {
-        (!left.values().any(|pid| runs(*pid))).then_some(())
+        (!two_left.values().any(|pid| is_process_running(*pid))).then_some(())
     })
     .await;
-    two.send("stop", "");
-    until_within("the other to end", LIMIT, async || fleet.ended("two")).await;
-    space_is_free_but_for(&fleet, &Running::new()).await;
+    second_orchestrator.write_command("stop", "");
+    until_within("the other to end", LIMIT, async || fleet.exit_status("two")).await;
+    wait_until_only_these_allocations_remain(&fleet, &Running::new()).await;
 }

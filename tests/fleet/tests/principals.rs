@@ -12,7 +12,9 @@ use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::http::authorization::SCOPES;
 use hayward_service::{Client, ClientError, Issuer, Scope, SystemClock, TokenSource};
-use hayward_tests_fleet::{TestFleet, is_running, job, reaches, reservation, service, submit};
+use hayward_tests_fleet::{
+    TestFleet, is_running, job, reservation, service, submit, wait_for_view,
+};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -28,7 +30,7 @@ const fn principal(name: &'static str, scopes: &'static [&'static str]) -> Princ
 }
 
 /// Name of the principal in a tenant. Membership in a tenant opens and closes no route.
-const IN_A_TENANT: &str = "cy";
+const TENANT_MEMBER: &str = "cy";
 
 /// One principal of each kind, and another one for each route whose path must name the caller.
 const PRINCIPALS: [Principal; 17] = [
@@ -39,7 +41,7 @@ const PRINCIPALS: [Principal; 17] = [
     principal("without scopes", &[]),
     principal("ada", &["submitter"]),
     principal("ben", &["submitter"]),
-    principal(IN_A_TENANT, &["submitter"]),
+    principal(TENANT_MEMBER, &["submitter"]),
     principal("an operator", &["operator"]),
     principal("a viewer", &["viewer"]),
     principal("an auditor", &["auditor"]),
@@ -55,7 +57,7 @@ const PRINCIPALS: [Principal; 17] = [
 ];
 
 /// Fills the parameters of a path with the names in the tokens above.
-fn filled(path: &str) -> String {
+fn fill_path(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{node}" => "n1",
         "{pool}" => "p1",
@@ -67,25 +69,26 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Returns whether the words of the description admit these scopes. It is written separately from
+/// Returns whether the scopes in the description admit these scopes. It is written separately from
 /// the guard that the test checks.
-fn may(words: &BTreeSet<String>, scopes: Option<&[&str]>) -> bool {
-    if words.contains("anyone") {
+fn is_admitted(allowed_scopes: &BTreeSet<String>, scopes: Option<&[&str]>) -> bool {
+    if allowed_scopes.contains("anyone") {
         return true;
     }
     let Some(scopes) = scopes else {
         return false;
     };
-    let own = |word: &str| {
-        word.replace("{node}", "n1")
+    let fill_scope = |scope: &str| {
+        scope
+            .replace("{node}", "n1")
             .replace("{pool}", "p1")
             .replace("{name}", "o1")
     };
-    words.contains("known")
-        || words.iter().any(|word| {
+    allowed_scopes.contains("known")
+        || allowed_scopes.iter().any(|allowed| {
             scopes.iter().any(|scope| {
                 let kind = scope.split(':').next().unwrap_or_default();
-                *scope == own(word) || (word == kind)
+                *scope == fill_scope(allowed) || (allowed == kind)
             })
         })
 }
@@ -94,11 +97,11 @@ struct Route {
     service: &'static str,
     method: Method,
     path: String,
-    words: BTreeSet<String>,
+    allowed_scopes: BTreeSet<String>,
 }
 
 /// Returns all routes, and those without a decision.
-async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
+async fn read_routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
     let (mut routes, mut undecided) = (Vec::new(), Vec::new());
     for (service, _) in hayward::prepare::SERVICES {
         let client = fleet.client(service, "operator");
@@ -108,9 +111,9 @@ async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
                 let Ok(method) = method.to_ascii_uppercase().parse::<Method>() else {
                     continue;
                 };
-                let words: BTreeSet<String> =
+                let allowed_scopes: BTreeSet<String> =
                     serde_json::from_value(operation[SCOPES].clone()).unwrap_or_default();
-                if words.is_empty() {
+                if allowed_scopes.is_empty() {
                     undecided.push(format!("{service}: {method} {path}"));
                 }
                 let path = path.clone();
@@ -118,7 +121,7 @@ async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
                     service,
                     method,
                     path,
-                    words,
+                    allowed_scopes,
                 });
             }
         }
@@ -126,7 +129,7 @@ async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
     (routes, undecided)
 }
 
-async fn status(client: &Client, method: Method, path: &str) -> u16 {
+async fn status_code(client: &Client, method: Method, path: &str) -> u16 {
     let call = client.call(method.clone(), path);
     let call = match method {
         Method::PUT | Method::POST => call.body(&json!({})).idempotency_key("once"),
@@ -140,7 +143,10 @@ async fn status(client: &Client, method: Method, path: &str) -> u16 {
     }
 }
 
-fn clients(fleet: &TestFleet, issuer: &Issuer) -> BTreeMap<(&'static str, &'static str), Client> {
+fn create_clients(
+    fleet: &TestFleet,
+    issuer: &Issuer,
+) -> BTreeMap<(&'static str, &'static str), Client> {
     let mut clients = BTreeMap::new();
     for principal in &PRINCIPALS {
         let token = principal.scopes.map_or_else(TokenSource::none, |scopes| {
@@ -163,79 +169,84 @@ async fn every_route_admits_exactly_the_principals_of_its_description() {
     let issuer = fleet.keys.issuer(Arc::new(SystemClock)).expect("the key");
     let globex = "globex".parse().expect("a name");
     let keys = &fleet.keys;
-    keys.set_tenant(IN_A_TENANT, Some(&globex))
+    keys.set_tenant(TENANT_MEMBER, Some(&globex))
         .expect("a tenant");
-    let clients = clients(&fleet, &issuer);
-    let (routes, undecided) = routes(&fleet).await;
+    let clients = create_clients(&fleet, &issuer);
+    let (routes, undecided) = read_routes(&fleet).await;
     assert_eq!(undecided, [""; 0], "these routes name no scopes");
     assert!(routes.len() > 130, "{}", routes.len());
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for route in &routes {
-        let path = filled(&route.path);
+        let path = fill_path(&route.path);
         for principal in &PRINCIPALS {
             let client = &clients[&(principal.name, route.service)];
-            let status = status(client, route.method.clone(), &path).await;
-            let expected = match may(&route.words, principal.scopes) {
-                true => !matches!(status, 401 | 403) || proves_itself(route, status),
+            let status = status_code(client, route.method.clone(), &path).await;
+            let is_expected = match is_admitted(&route.allowed_scopes, principal.scopes) {
+                true => !matches!(status, 401 | 403) || has_proof_in_body(route, status),
                 false if principal.scopes.is_none() => status == 401,
                 false => status == 403,
             };
-            if !expected {
+            if !is_expected {
                 let (method, name) = (&route.method, principal.name);
-                wrong.push(format!("{method} {path} as {name}: {status}"));
+                mismatches.push(format!("{method} {path} as {name}: {status}"));
             }
         }
     }
-    assert_eq!(wrong, [""; 0], "of {} routes", routes.len());
+    assert_eq!(mismatches, [""; 0], "of {} routes", routes.len());
 }
 
 /// Returns whether the refusal is right because the body must carry the proof, which the body of
 /// this test does not.
-fn proves_itself(route: &Route, status: u16) -> bool {
+fn has_proof_in_body(route: &Route, status: u16) -> bool {
     status == 401 && route.method == Method::POST && route.path.ends_with("/credentials")
 }
 
 /// All reads of another user's work answer as if it did not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_another_user_does_not_exist_for_a_caller() {
-    let fleet = TestFleet::with_agents(1).await;
+    let fleet = TestFleet::start_with_agents(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     let ben = fleet.client("job-converter", "user-ben");
-    let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
-    reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
+    let service_id = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
+    let path = format!("/v1/services/{service_id}");
+    wait_for_view(&ada, &path, LIMIT, is_running).await;
     let id = submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
-    let held = submit(&ada, "reservations", &reservation()).await;
-    let mut all = BTreeMap::from([
+    let reservation_id = submit(&ada, "reservations", &reservation()).await;
+    let mut work_ids = BTreeMap::from([
         ("jobs", id.to_string()),
-        ("services", up.to_string()),
-        ("reservations", held.to_string()),
+        ("services", service_id.to_string()),
+        ("reservations", reservation_id.to_string()),
     ]);
-    for (kind, id) in &all {
-        let list: WorkList = ben.get(&format!("/v1/{kind}")).await.expect("his own");
+    for (kind, id) in &work_ids {
+        let list: WorkList = ben.get(&format!("/v1/{kind}")).await.expect("a list");
         assert!(list.items.is_empty(), "{kind}: {list:?}");
         for part in ["", "/explain", "/timeline"] {
             let path = format!("/v1/{kind}/{id}{part}");
-            assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
-            assert_eq!(status(&ada, Method::GET, &path).await, 200, "{path}");
+            assert_eq!(status_code(&ben, Method::GET, &path).await, 404, "{path}");
+            assert_eq!(status_code(&ada, Method::GET, &path).await, 200, "{path}");
         }
         let path = format!("/v1/{kind}/{id}");
-        assert_eq!(status(&ben, Method::DELETE, &path).await, 404, "{path}");
+        assert_eq!(
+            status_code(&ben, Method::DELETE, &path).await,
+            404,
+            "{path}"
+        );
     }
     for part in ["tasks", "logs"] {
         let path = format!("/v1/jobs/{id}/{part}");
-        assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+        assert_eq!(status_code(&ben, Method::GET, &path).await, 404, "{path}");
     }
     // A request for another user's list is refused: the name of a user is no secret.
     for path in ["/v1/jobs?user=ada", "/v1/jobs/publication?user=ada"] {
-        assert_eq!(status(&ben, Method::GET, path).await, 403, "{path}");
+        assert_eq!(status_code(&ben, Method::GET, path).await, 403, "{path}");
     }
     let path = format!(
         "/v1/services/{}/submission",
-        all.remove("services").expect("one")
+        work_ids.remove("services").expect("one")
     );
-    assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
-    containers_of_another_user(&fleet).await;
-    allocations_of_another_user(&fleet).await;
+    assert_eq!(status_code(&ben, Method::GET, &path).await, 404, "{path}");
+    check_containers_of_another_user(&fleet).await;
+    check_allocations_of_another_user(&fleet).await;
 }
 
 fn set_tenants(fleet: &TestFleet) {
@@ -250,12 +261,13 @@ fn set_tenants(fleet: &TestFleet) {
 
 /// No answer to a user of another tenant names the user or the work (S12).
 #[tokio::test(flavor = "multi_thread")]
-async fn another_tenant_sees_amounts_and_no_names() {
-    let fleet = TestFleet::with_agents(1).await;
+async fn a_user_of_another_tenant_sees_amounts_and_no_names() {
+    let fleet = TestFleet::start_with_agents(1).await;
     set_tenants(&fleet);
     let ada = fleet.client("job-converter", "user-ada");
-    let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
-    reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
+    let service_id = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
+    let path = format!("/v1/services/{service_id}");
+    wait_for_view(&ada, &path, LIMIT, is_running).await;
     let issuer = fleet.keys.issuer(Arc::new(SystemClock)).expect("the key");
     let client = |user: &str, service: &str| {
         let token = issuer.mint(user, &[Scope::Submitter], 3_600_000);
@@ -264,22 +276,22 @@ async fn another_tenant_sees_amounts_and_no_names() {
     };
     // If a member of the same tenant sees the user, the service has read the file of tenants.
     let ann = client("ann", "rm-scheduler");
-    let named = |shares: &Shares| {
+    let count_ada = |shares: &Shares| {
         let users = shares.classes.iter().flat_map(|class| &class.users);
         users.filter(|it| it.user.as_str() == "ada").count()
     };
     hayward_testkit::until("her fellow to see her", async || {
         let shares: Shares = ann.get("/v1/shares").await.ok()?;
-        (named(&shares) > 0).then_some(())
+        (count_ada(&shares) > 0).then_some(())
     })
     .await;
-    let (routes, _) = routes(&fleet).await;
-    let read = |it: &&Route| {
-        let plain = it.method == Method::GET && !it.path.contains('{');
-        plain && it.words.contains("submitter")
+    let (routes, _) = read_routes(&fleet).await;
+    let is_plain_read = |it: &&Route| {
+        let is_plain = it.method == Method::GET && !it.path.contains('{');
+        is_plain && it.allowed_scopes.contains("submitter")
     };
     let (mut revealed, mut count) = (Vec::new(), 0);
-    for route in routes.iter().filter(read) {
+    for route in routes.iter().filter(is_plain_read) {
         let ben = client("ben", route.service);
         let text = match ben.get::<Value>(&route.path).await {
             Ok(answer) => answer.to_string(),
@@ -287,7 +299,7 @@ async fn another_tenant_sees_amounts_and_no_names() {
             Err(ClientError::Problem(problem)) if problem.status() == 400 => continue,
             Err(other) => panic!("{}: {other:?}", route.path),
         };
-        if text.contains("\"ada\"") || text.contains(up.as_str()) {
+        if text.contains("\"ada\"") || text.contains(service_id.as_str()) {
             revealed.push(format!("{}: {text}", route.path));
         }
         count += 1;
@@ -295,53 +307,56 @@ async fn another_tenant_sees_amounts_and_no_names() {
     assert_eq!(revealed, [""; 0], "of {count} routes");
     assert!(count > 10, "{count}");
     let ben = client("ben", "rm-scheduler");
-    let seen: Shares = ben.get("/v1/shares").await.expect("amounts");
-    let hers = seen.classes.iter().find_map(|class| class.others.as_ref());
+    let shares_for_ben: Shares = ben.get("/v1/shares").await.expect("amounts");
+    let others = shares_for_ben
+        .classes
+        .iter()
+        .find_map(|class| class.others.as_ref());
     assert!(
-        hers.is_some_and(|it| it.users == 1 && it.tally.held > 0),
-        "{seen:?}"
+        others.is_some_and(|it| it.users == 1 && it.tally.held > 0),
+        "{shares_for_ben:?}"
     );
-    let whole = fleet.client("rm-scheduler", "operator");
-    let whole: Shares = whole.get("/v1/shares").await.expect("all");
-    assert_eq!((named(&seen), named(&whole)), (0, 1));
+    let operator = fleet.client("rm-scheduler", "operator");
+    let all_shares: Shares = operator.get("/v1/shares").await.expect("all");
+    assert_eq!((count_ada(&shares_for_ben), count_ada(&all_shares)), (0, 1));
 }
 
-async fn containers_of_another_user(fleet: &TestFleet) {
+async fn check_containers_of_another_user(fleet: &TestFleet) {
     let client = |user: &str| fleet.client("container-manager", user);
     let (ada, ben) = (client("user-ada"), client("user-ben"));
-    let hers: ContainerList = ada.get("/v1/containers").await.expect("her own");
-    let his: ContainerList = ben.get("/v1/containers").await.expect("his own");
+    let ada_list: ContainerList = ada.get("/v1/containers").await.expect("a list");
+    let ben_list: ContainerList = ben.get("/v1/containers").await.expect("a list");
     assert!(
-        !hers.containers.is_empty() && his.containers.is_empty(),
-        "{his:?}"
+        !ada_list.containers.is_empty() && ben_list.containers.is_empty(),
+        "{ben_list:?}"
     );
-    for container in &hers.containers {
+    for container in &ada_list.containers {
         let id = &container.entry.id;
         for path in [
             format!("/v1/containers/{id}"),
             format!("/v1/containers/{id}/logs"),
         ] {
-            assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+            assert_eq!(status_code(&ben, Method::GET, &path).await, 404, "{path}");
         }
     }
 }
 
-async fn allocations_of_another_user(fleet: &TestFleet) {
+async fn check_allocations_of_another_user(fleet: &TestFleet) {
     let client = |user: &str| fleet.client("rm-scheduler", user);
     let (ada, ben) = (client("user-ada"), client("user-ben"));
-    let hers: AllocationList = ada.get("/v1/allocations").await.expect("her own");
-    let whole: AllocationList = client("operator")
+    let ada_list: AllocationList = ada.get("/v1/allocations").await.expect("a list");
+    let complete_list: AllocationList = client("operator")
         .get("/v1/allocations")
         .await
         .expect("all");
-    let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
-    assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
+    let ben_list: AllocationList = ben.get("/v1/allocations").await.expect("a list");
+    assert!(!ada_list.allocations.is_empty() && ben_list.allocations.is_empty());
     // Some of the user's allocations may have ended meanwhile.
-    let all: BTreeSet<_> = whole.allocations.iter().map(|it| &it.id).collect();
-    assert!(hers.allocations.iter().any(|it| all.contains(&it.id)));
-    let path = format!("/v1/allocations/{}", hers.allocations[0].id);
-    assert_eq!(status(&ben, Method::GET, &path).await, 404);
-    assert_eq!(status(&ada, Method::GET, &path).await, 200);
+    let ids: BTreeSet<_> = complete_list.allocations.iter().map(|it| &it.id).collect();
+    assert!(ada_list.allocations.iter().any(|it| ids.contains(&it.id)));
+    let path = format!("/v1/allocations/{}", ada_list.allocations[0].id);
+    assert_eq!(status_code(&ben, Method::GET, &path).await, 404);
+    assert_eq!(status_code(&ada, Method::GET, &path).await, 200);
 }
 
 const LIMIT: std::time::Duration = std::time::Duration::from_mins(1);

@@ -10,46 +10,46 @@ use hayward_blocklist_api::{
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, TestFleet, service, submit};
+use hayward_tests_fleet::{Agent, TestFleet, Timing, service, submit};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
 const NODES: u32 = 5;
 /// Number of allocations that fit on one node.
-const PLACES: u32 = 4;
+const NODE_CAPACITY: u32 = 4;
 /// Node that is broken from the start.
-const GREY: &str = "node-3";
+const BROKEN_NODE: &str = "node-3";
 /// Node that breaks while the other is blocked. One of five nodes may be withheld.
-const SECOND: &str = "node-4";
+const SECOND_BROKEN_NODE: &str = "node-4";
 const BLOCK_MS: u64 = 1_000;
 
 /// Returns an agent with good heartbeats on which every launch fails.
-fn broken() -> Agent {
+fn broken_agent() -> Agent {
     Agent {
-        helper: Some("/nonexistent"),
+        supervisor: Some("/nonexistent"),
         ..Agent::default()
     }
 }
 
-struct Story {
+struct Setup {
     fleet: TestFleet,
     blocks: Client,
     scheduler: Client,
 }
 
-impl Story {
+impl Setup {
     async fn new() -> Self {
-        let mut fleet = TestFleet::at(Pace::patient()).await;
+        let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
         for number in 1..=NODES {
             let node = format!("node-{number}");
-            let agent = if node == GREY {
-                broken()
+            let agent = if node == BROKEN_NODE {
+                broken_agent()
             } else {
                 Agent::default()
             };
             fleet.start_agent(&node, &agent);
         }
-        fleet.nodes_take_work(NODES as usize).await;
+        fleet.wait_until_nodes_take_work(NODES as usize).await;
         Self {
             blocks: fleet.client("blocklist", "operator"),
             scheduler: fleet.client("rm-scheduler", "operator"),
@@ -62,46 +62,50 @@ impl Story {
     async fn current_block(&self) -> Option<BlockView> {
         let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
         let mut nodes = overview.expect("an overview").nodes.into_iter();
-        let grey = nodes.next();
+        let block = nodes.next();
         assert!(nodes.next().is_none(), "more than a fifth of the pool");
-        if let Some(view) = &grey {
-            assert_eq!(view.item.identifier, GREY, "{view:?}");
+        if let Some(view) = &block {
+            assert_eq!(view.item.identifier, BROKEN_NODE, "{view:?}");
         }
-        grey
+        block
     }
 
     /// Returns the allocations on the broken node.
-    async fn there(&self) -> Vec<AllocationView> {
+    async fn allocations_on_broken_node(&self) -> Vec<AllocationView> {
         let list: AllocationList = self
             .scheduler
             .get("/v1/allocations?limit=1000")
             .await
             .expect("a list");
-        let there = |it: &AllocationView| it.node.as_str() == GREY && it.exit.is_none();
-        list.allocations.into_iter().filter(there).collect()
+        let is_on_broken_node =
+            |it: &AllocationView| it.node.as_str() == BROKEN_NODE && it.exit.is_none();
+        list.allocations
+            .into_iter()
+            .filter(is_on_broken_node)
+            .collect()
     }
 
     /// Asserts that a node on trial gets one new allocation at a time.
-    async fn one_at_a_time(&self) {
+    async fn assert_one_at_a_time(&self) {
         let Some(before) = self.current_block().await.filter(|view| view.item.canary) else {
             return;
         };
-        let mut there = self.there().await;
+        let mut allocations = self.allocations_on_broken_node().await;
         // The trial has not changed, so every allocation since its start was granted on trial.
         if self
             .current_block()
             .await
             .is_some_and(|now| now.item == before.item)
         {
-            there.retain(|it| it.granted_at > before.item.start);
-            assert!(there.len() <= 1, "{before:?} {there:#?}");
+            allocations.retain(|it| it.granted_at > before.item.start);
+            assert!(allocations.len() <= 1, "{before:?} {allocations:#?}");
         }
     }
 
     /// Waits until `probe` finds something, and checks all the time that the rules hold.
-    async fn until<T>(&self, what: &str, probe: impl AsyncFn() -> Option<T>) -> T {
-        until_within(what, LIMIT, async || {
-            self.one_at_a_time().await;
+    async fn until<T>(&self, description: &str, probe: impl AsyncFn() -> Option<T>) -> T {
+        until_within(description, LIMIT, async || {
+            self.assert_one_at_a_time().await;
             probe().await
         })
         .await
@@ -120,7 +124,7 @@ impl Story {
     }
 
     /// Returns the lengths of the blocks of the broken node in milliseconds.
-    async fn lengths(&self) -> Vec<u64> {
+    async fn block_lengths_ms(&self) -> Vec<u64> {
         let changes = self.history().await;
         let added = changes.iter().filter(|it| it.event == BlockEvent::Added);
         added
@@ -130,58 +134,61 @@ impl Story {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_node_is_found_blocked_tried_and_returned() {
-    let mut story = Story::new().await;
+async fn a_broken_node_is_blocked_until_it_passes_a_trial() {
+    let mut setup = Setup::new().await;
     let strategy = json!({
         "name": "start-failures", "parameters": { "n": 2, "duration_ms": BLOCK_MS },
     });
-    let _: Value = story
+    let _: Value = setup
         .blocks
         .put("/v1/blocklist/strategy", &strategy)
         .await
         .expect("chosen");
     // Work for all space runs for as long as the test takes.
-    let ada = story.fleet.client("job-converter", "user-ada");
-    let wanted = service(&["sleep", "1000"], NODES * PLACES);
-    submit(&ada, "services", &wanted).await;
+    let ada = setup.fleet.client("job-converter", "user-ada");
+    let submission = service(&["sleep", "1000"], NODES * NODE_CAPACITY);
+    submit(&ada, "services", &submission).await;
 
     // The node is found within a few launches and blocked for a while, without an operator.
-    let blocked = || async { story.current_block().await.filter(|view| !view.item.canary) };
-    let block = story.until("the grey node to be blocked", blocked).await;
+    let blocked = || async { setup.current_block().await.filter(|view| !view.item.canary) };
+    let block = setup.until("the grey node to be blocked", blocked).await;
     assert!(block.item.automatic && block.left_ms.is_some(), "{block:?}");
-    let evidence = story.evidence(GREY).await;
+    let evidence = setup.evidence(BROKEN_NODE).await;
     let lost = evidence.cost.attempts_lost;
     assert!((2..=16).contains(&lost), "a few launches: {evidence:#?}");
-    assert_eq!(evidence.cost.quanta_withheld, u64::from(PLACES));
+    assert_eq!(evidence.cost.quanta_withheld, u64::from(NODE_CAPACITY));
     assert!(evidence.scores[0].threshold == 2, "{evidence:#?}");
 
     // The node fails on trial as long as it is broken, and each block is twice as long.
-    let three = || async { Some(story.lengths().await).filter(|it| it.len() >= 3) };
-    let lengths = story.until("two more blocks", three).await;
+    let three_blocks = || async { Some(setup.block_lengths_ms().await).filter(|it| it.len() >= 3) };
+    let lengths = setup.until("two more blocks", three_blocks).await;
     let doubled: Vec<u64> = (0..lengths.len()).map(|it| BLOCK_MS << it).collect();
     assert_eq!(lengths, doubled);
 
     // Another node breaks. A brake explains why it is not blocked.
-    story.fleet.lose(SECOND);
-    story.fleet.start_agent(SECOND, &broken());
-    let held = || async { story.evidence(SECOND).await.withheld };
-    let held = story.until("a brake to hold", held).await;
+    setup.fleet.lose_node(SECOND_BROKEN_NODE);
+    setup.fleet.start_agent(SECOND_BROKEN_NODE, &broken_agent());
+    let withheld = || async { setup.evidence(SECOND_BROKEN_NODE).await.withheld };
+    let reason = setup.until("a brake to hold", withheld).await;
     assert!(
-        held.contains("20 % or 1") && held.contains("1 are"),
-        "{held}"
+        reason.contains("20 % or 1") && reason.contains("1 are"),
+        "{reason}"
     );
 
     // Repaired nodes return after one trial.
-    for node in [SECOND, GREY] {
-        story.fleet.kill(node);
-        story.fleet.start_agent(node, &Agent::default());
+    for node in [SECOND_BROKEN_NODE, BROKEN_NODE] {
+        setup.fleet.kill(node);
+        setup.fleet.start_agent(node, &Agent::default());
     }
-    let passed = || async {
-        let last = story.history().await.pop()?;
+    let trial_passed = || async {
+        let last = setup.history().await.pop()?;
         (last.event == BlockEvent::TrialPassed).then_some(())
     };
-    story.until("its trial to be passed", passed).await;
-    assert!(story.current_block().await.is_none());
-    let full = || async { Some(story.there().await).filter(|it| it.len() == PLACES as usize) };
-    story.until("every place of it to be used", full).await;
+    setup.until("its trial to be passed", trial_passed).await;
+    assert!(setup.current_block().await.is_none());
+    let is_full = || async {
+        Some(setup.allocations_on_broken_node().await)
+            .filter(|it| it.len() == NODE_CAPACITY as usize)
+    };
+    setup.until("every place of it to be used", is_full).await;
 }

@@ -12,8 +12,8 @@ use hayward_service::metrics::catalogue;
 use hayward_service::runtime::clock;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Collector, Measurement, Span, TestFleet, ends, is_running, job, reaches, reservation,
-    service, submit, text_of,
+    Agent, Collector, Measurement, Span, TestFleet, attributes_to_text, is_running, job,
+    reservation, service, submit, wait_for_end, wait_for_view,
 };
 use hayward_vocabulary::WorkId;
 use http::{HeaderName, Method};
@@ -22,9 +22,9 @@ const LIMIT: Duration = Duration::from_mins(2);
 const SECRET: &str = "sesame-that-stays-secret";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-fn bytes(hex: &str) -> Vec<u8> {
-    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
-    (0..hex.len()).step_by(2).map(digit).collect()
+fn parse_hex(hex: &str) -> Vec<u8> {
+    let byte = |index: usize| u8::from_str_radix(&hex[index..index + 2], 16).expect("hex");
+    (0..hex.len()).step_by(2).map(byte).collect()
 }
 
 /// Submits a service under a trace of its own.
@@ -39,17 +39,17 @@ async fn submit_traced(client: &Client) -> WorkId {
             HeaderName::from_static("traceparent"),
             &format!("00-{TRACE}-00f067aa0ba902b7-01"),
         );
-    let answer: Submitted = call.send().await.expect("accepted");
-    answer.id
+    let response: Submitted = call.send().await.expect("accepted");
+    response.id
 }
 
-fn named<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
+fn spans_with_name<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
     let name = name.to_owned();
     spans.iter().filter(move |span| span.name == name)
 }
 
 /// Returns the names of the children of a span, with the process of each.
-fn children(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
+fn child_names(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
     let children = spans
         .iter()
         .filter(|span| span.trace == parent.trace && span.parent == parent.id);
@@ -58,49 +58,50 @@ fn children(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-fn holds(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
-    let found = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
-    names.iter().all(found)
+fn has_spans(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
+    let has_name = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
+    names.iter().all(has_name)
 }
 
 /// Checks the three traces of a submission and their links. An error names the missing part (T5).
-fn followed(spans: &[Span]) -> Result<(), String> {
-    let trace = bytes(TRACE);
-    let mut requests = named(spans, "POST /v1/services");
+fn check_submission_traces(spans: &[Span]) -> Result<(), String> {
+    let trace = parse_hex(TRACE);
+    let mut requests = spans_with_name(spans, "POST /v1/services");
     let request = requests
         .find(|span| span.trace == trace)
         .ok_or("no request")?;
-    let parts = children(spans, request);
-    if !holds(&parts, "job-converter", &["validate", "commit"]) {
-        return Err(format!("the request has only {parts:?}"));
+    let phases = child_names(spans, request);
+    if !has_spans(&phases, "job-converter", &["validate", "commit"]) {
+        return Err(format!("the request has only {phases:?}"));
     }
-    let mut rounds = named(spans, "round");
+    let mut rounds = spans_with_name(spans, "round");
     let round = rounds
         .find(|span| span.links.contains(&trace))
         .ok_or("no round is linked to the submission")?;
     if !round.parent.is_empty() || round.failed || round.trace == trace {
         return Err(format!("a round is a trace of its own: {round:?}"));
     }
-    let phases = children(spans, round);
+    let phases = child_names(spans, round);
     let wanted = ["snapshot", "how_much", "what_of", "defragment", "commit"];
-    if !holds(&phases, "rm-scheduler", &wanted) {
+    if !has_spans(&phases, "rm-scheduler", &wanted) {
         return Err(format!("the round has only {phases:?}"));
     }
-    let commit = named(spans, "commit").find(|span| span.parent == round.id);
+    let commit = spans_with_name(spans, "commit").find(|span| span.parent == round.id);
     let commit = commit.ok_or("no commit")?;
-    let mut lives = named(spans, "allocation").filter(|span| span.parent == commit.id);
-    let life = lives
+    let mut allocations =
+        spans_with_name(spans, "allocation").filter(|span| span.parent == commit.id);
+    let allocation = allocations
         .find(|span| span.links.contains(&trace))
         .ok_or("no allocation is linked to the submission")?;
-    let stages = children(spans, life);
-    let whole = holds(&stages, "container-manager", &["order", "first heartbeat"])
-        && holds(
+    let stages = child_names(spans, allocation);
+    let is_complete = has_spans(&stages, "container-manager", &["order", "first heartbeat"])
+        && has_spans(
             &stages,
             "node-agent",
             &["fetch", "launch", "running", "stop"],
         )
-        && holds(&stages, "rm-scheduler", &["release"]);
-    if !whole {
+        && has_spans(&stages, "rm-scheduler", &["release"]);
+    if !is_complete {
         return Err(format!("the life of the allocation has only {stages:?}"));
     }
     Ok(())
@@ -108,51 +109,59 @@ fn followed(spans: &[Span]) -> Result<(), String> {
 
 /// Checks the trace of an allocation without a process. It is linked to its submission as well, and
 /// rm-scheduler alone writes it.
-fn followed_reservation(spans: &[Span]) -> Result<(), String> {
-    let mut requests = named(spans, "POST /v1/reservations");
+fn check_reservation_trace(spans: &[Span]) -> Result<(), String> {
+    let mut requests = spans_with_name(spans, "POST /v1/reservations");
     let request = requests.next().ok_or("no request")?;
-    let mut lives = named(spans, "allocation");
-    let life = lives.find(|span| span.links.contains(&request.trace));
-    let life = life.ok_or("no allocation is linked to the reservation")?;
-    let within = spans.iter().find(|span| span.id == life.parent);
-    if !within.is_some_and(|span| span.name == "commit" && span.trace == life.trace) {
-        return Err(format!("its allocation is below {within:?}"));
+    let mut allocations = spans_with_name(spans, "allocation");
+    let allocation = allocations.find(|span| span.links.contains(&request.trace));
+    let allocation = allocation.ok_or("no allocation is linked to the reservation")?;
+    let parent = spans.iter().find(|span| span.id == allocation.parent);
+    if !parent.is_some_and(|span| span.name == "commit" && span.trace == allocation.trace) {
+        return Err(format!("its allocation is below {parent:?}"));
     }
-    let stages = children(spans, life);
-    let whole = holds(&stages, "rm-scheduler", &["held", "release"]);
-    whole
+    let stages = child_names(spans, allocation);
+    let is_complete = has_spans(&stages, "rm-scheduler", &["held", "release"]);
+    is_complete
         .then_some(())
         .ok_or(format!("its life has {stages:?}"))
 }
 
 /// Returns the fault of one series, if any.
-fn fault(one: &Measurement) -> Option<String> {
-    let Some(known) = catalogue::find(&one.name) else {
-        return Some(format!("{} is not in the catalogue", one.name));
+fn find_fault(measurement: &Measurement) -> Option<String> {
+    let Some(known) = catalogue::find(&measurement.name) else {
+        return Some(format!("{} is not in the catalogue", measurement.name));
     };
-    if known.unit != one.unit || known.kind.as_str() != one.kind {
-        return Some(format!("{} is a {} in {:?}", one.name, one.kind, one.unit));
+    if known.unit != measurement.unit || known.kind.as_str() != measurement.kind {
+        return Some(format!(
+            "{} is a {} in {:?}",
+            measurement.name, measurement.kind, measurement.unit
+        ));
     }
-    let service = one.process.strip_prefix("hayward-").unwrap_or("");
+    let service = measurement.process.strip_prefix("hayward-").unwrap_or("");
     if !known.services.contains(&service) {
-        return Some(format!("{} comes from {}", one.name, one.process));
+        return Some(format!(
+            "{} comes from {}",
+            measurement.name, measurement.process
+        ));
     }
-    one.attributes.iter().find_map(|(key, value)| {
+    measurement.attributes.iter().find_map(|(key, value)| {
         let mut attributes = known.attributes.iter();
         let attribute = attributes.find(|attribute| attribute.key == key);
         match attribute {
-            None => Some(format!("{} has {key}", one.name)),
-            Some(it) if !it.allows(value) => Some(format!("{} has {key}={value}", one.name)),
+            None => Some(format!("{} has {key}", measurement.name)),
+            Some(it) if !it.allows(value) => {
+                Some(format!("{} has {key}={value}", measurement.name))
+            }
             Some(_) => None,
         }
     })
 }
 
 /// Returns the metrics that the catalogue promises for a quiet fleet and that did not arrive.
-fn missing(metrics: &[Measurement]) -> Vec<String> {
-    let found: BTreeSet<(&str, &str)> = metrics
+fn missing_metrics(metrics: &[Measurement]) -> Vec<String> {
+    let reported: BTreeSet<(&str, &str)> = metrics
         .iter()
-        .map(|one| (one.process.as_str(), one.name.as_str()))
+        .map(|it| (it.process.as_str(), it.name.as_str()))
         .collect();
     let promised = catalogue::all().filter(|metric| metric.always_reported);
     let promised = promised.flat_map(|metric| {
@@ -160,7 +169,7 @@ fn missing(metrics: &[Measurement]) -> Vec<String> {
         services.map(move |service| (format!("hayward-{service}"), metric.name))
     });
     promised
-        .filter(|(process, name)| !found.contains(&(process.as_str(), *name)))
+        .filter(|(process, name)| !reported.contains(&(process.as_str(), *name)))
         .map(|(process, name)| format!("{process}: {name}"))
         .collect()
 }
@@ -187,7 +196,7 @@ fn secrets(fleet: &TestFleet) -> Vec<String> {
     secrets
 }
 
-fn logged(fleet: &TestFleet) -> String {
+fn read_logs(fleet: &TestFleet) -> String {
     let entries = std::fs::read_dir(fleet.dir.path()).expect("logs").flatten();
     let logs = entries.map(|entry| entry.path());
     let logs = logs.filter(|path| path.extension().is_some_and(|it| it == "log"));
@@ -196,52 +205,52 @@ fn logged(fleet: &TestFleet) -> String {
 }
 
 /// Asserts that no secret occurs in anything that arrived (S23).
-fn no_secret_arrives(collector: &Collector, fleet: &TestFleet) {
-    let lines = logged(fleet);
-    let everything = collector.everything();
+fn assert_no_secret_arrives(collector: &Collector, fleet: &TestFleet) {
+    let log_text = read_logs(fleet);
+    let received = collector.received_text();
     for secret in secrets(fleet) {
-        assert!(
-            !everything.contains(&secret),
-            "a collector received {secret}"
-        );
-        assert!(!lines.contains(&secret), "the log holds {secret}");
+        assert!(!received.contains(&secret), "a collector received {secret}");
+        assert!(!log_text.contains(&secret), "the log holds {secret}");
     }
 }
 
 /// Asserts that every metric arrives and matches the catalogue (T6).
-async fn every_metric_arrives(collector: &Collector, fleet: &TestFleet) {
+async fn assert_every_metric_arrives(collector: &Collector, fleet: &TestFleet) {
     // Invariants are evaluated each minute and on each request.
     for (name, _) in hayward::prepare::SERVICES {
         let client = fleet.client(name, "operator");
-        let answer: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
-        answer.expect("the invariants");
+        let response: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
+        response.expect("the invariants");
     }
     until_within("every metric of a quiet fleet", LIMIT, async || {
-        let missing = missing(&collector.metrics());
+        let missing = missing_metrics(&collector.metrics());
         if !missing.is_empty() {
             eprintln!("{missing:?}");
         }
         missing.is_empty().then_some(())
     })
     .await;
-    let faults: BTreeSet<String> = collector.metrics().iter().filter_map(fault).collect();
+    let faults: BTreeSet<String> = collector.metrics().iter().filter_map(find_fault).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
 /// Asserts that every log line is a structured event (T4).
-fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Span]) {
+fn assert_every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Span]) {
     let logs = collector.logs();
-    let life = named(spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
-    let life = life.expect("followed above");
-    let of_agent = logs.iter().filter(|(from, _)| from == "hayward-node-agent");
-    let mut traced = of_agent.filter(|(_, record)| record.trace_id == life.trace);
+    let allocation =
+        spans_with_name(spans, "allocation").find(|span| span.links.contains(&parse_hex(TRACE)));
+    let allocation = allocation.expect("checked above");
+    let agent_logs = logs
+        .iter()
+        .filter(|(process, _)| process == "hayward-node-agent");
+    let mut traced = agent_logs.filter(|(_, record)| record.trace_id == allocation.trace);
     assert!(traced.next().is_some(), "the agent's lines name the trace");
-    for (from, record) in &logs {
-        let attributes = text_of(&record.attributes);
-        assert!(attributes.contains_key("event"), "{from}: {record:?}");
+    for (process, record) in &logs {
+        let attributes = attributes_to_text(&record.attributes);
+        assert!(attributes.contains_key("event"), "{process}: {record:?}");
     }
-    let lines = logged(fleet);
-    for line in lines.lines() {
+    let log_text = read_logs(fleet);
+    for line in log_text.lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
         let event = line["event"].as_str();
         assert!(event.is_some_and(|event| !event.is_empty()), "{line}");
@@ -249,7 +258,7 @@ fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Spa
 }
 
 /// Asserts that the timeline from the database has every stage, even when traces are sampled away.
-async fn timeline_is_complete(ada: &Client, path: &str) {
+async fn assert_timeline_is_complete(ada: &Client, path: &str) {
     let timeline: Timeline = ada
         .get(&format!("{path}/timeline"))
         .await
@@ -268,16 +277,19 @@ async fn timeline_is_complete(ada: &Client, path: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_traced_to_its_process_and_all_metrics_exist() {
-    let collector = Collector::start_behind_another().await;
-    let mut fleet = TestFleet::collected(&collector.endpoint).await;
+    let collector = Collector::start_behind_relay().await;
+    let mut fleet = TestFleet::start_with_collector(&collector.endpoint).await;
     fleet.start_agent("node-1", &Agent::default());
-    fleet.nodes_take_work(1).await;
+    fleet.wait_until_nodes_take_work(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     let id = submit_traced(&ada).await;
     let path = format!("/v1/services/{id}");
-    reaches(&ada, &path, LIMIT, is_running).await;
+    wait_for_view(&ada, &path, LIMIT, is_running).await;
     let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
-    assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
+    assert_eq!(
+        wait_for_end(&ada, &tasks, LIMIT).await.state,
+        WorkState::Completed
+    );
     // Shares are reported for users with work, and for no others.
     until_within("her share to be measured", LIMIT, async || {
         let metrics = collector.metrics();
@@ -289,39 +301,42 @@ async fn a_submission_is_traced_to_its_process_and_all_metrics_exist() {
     .await;
     let cancelled: Result<serde_json::Value, _> = ada.delete(&path).await;
     cancelled.expect("cancelled");
-    reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
+    wait_for_view(&ada, &path, LIMIT, |view| view.state.is_final()).await;
 
-    let reserved = submit(&ada, "reservations", &reservation()).await;
-    let place = format!("/v1/reservations/{reserved}");
-    reaches(&ada, &place, LIMIT, is_running).await;
-    let given_back: Result<serde_json::Value, _> = ada.delete(&place).await;
-    given_back.expect("given back");
-    reaches(&ada, &place, LIMIT, |view| view.state.is_final()).await;
+    let reservation_id = submit(&ada, "reservations", &reservation()).await;
+    let reservation_path = format!("/v1/reservations/{reservation_id}");
+    wait_for_view(&ada, &reservation_path, LIMIT, is_running).await;
+    let released: Result<serde_json::Value, _> = ada.delete(&reservation_path).await;
+    released.expect("released");
+    wait_for_view(&ada, &reservation_path, LIMIT, |view| view.state.is_final()).await;
 
     // The whole trace of the submission (T5).
     until_within("the whole story of the submission", LIMIT, async || {
         let spans = collector.spans();
-        let story = followed(&spans).and_then(|()| followed_reservation(&spans));
-        story.inspect_err(|gap| eprintln!("{gap}")).ok()
+        let result = check_submission_traces(&spans).and_then(|()| check_reservation_trace(&spans));
+        result.inspect_err(|fault| eprintln!("{fault}")).ok()
     })
     .await;
     let spans = collector.spans();
     for span in &spans {
         let service = span.attributes.get("hayward.service");
-        let inner = ["validate", "commit"].contains(&span.name.as_str());
-        assert!(service.is_some() || inner, "which service? {span:?}");
+        let is_inner_span = ["validate", "commit"].contains(&span.name.as_str());
+        assert!(
+            service.is_some() || is_inner_span,
+            "which service? {span:?}"
+        );
     }
-    timeline_is_complete(&ada, &path).await;
-    every_metric_arrives(&collector, &fleet).await;
-    every_line_is_an_event(&collector, &fleet, &spans);
-    no_secret_arrives(&collector, &fleet);
+    assert_timeline_is_complete(&ada, &path).await;
+    assert_every_metric_arrives(&collector, &fleet).await;
+    assert_every_line_is_an_event(&collector, &fleet, &spans);
+    assert_no_secret_arrives(&collector, &fleet);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_standard_variables_name_the_collector_and_the_process() {
     let collector = Collector::start().await;
     let attributes = "deployment.environment.name=laboratory,team=blue-team";
-    let mut fleet = TestFleet::with_collector_variables(vec![
+    let mut fleet = TestFleet::start_with_collector_variables(vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.clone()),
         ("OTEL_SERVICE_NAME", "whole-fleet".to_owned()),
         ("OTEL_RESOURCE_ATTRIBUTES", attributes.to_owned()),
@@ -330,13 +345,13 @@ async fn the_standard_variables_name_the_collector_and_the_process() {
     fleet.start_agent("node-1", &Agent::default());
     until_within("metrics and logs of that name", LIMIT, async || {
         let metrics = collector.metrics();
-        let named = metrics.iter().any(|one| one.process == "whole-fleet");
-        (named && !collector.logs().is_empty()).then_some(())
+        let has_name = metrics.iter().any(|it| it.process == "whole-fleet");
+        (has_name && !collector.logs().is_empty()).then_some(())
     })
     .await;
     let metrics = collector.metrics();
-    assert!(metrics.iter().all(|one| one.process == "whole-fleet"));
-    let text = collector.everything();
+    assert!(metrics.iter().all(|it| it.process == "whole-fleet"));
+    let text = collector.received_text();
     assert!(text.contains("laboratory") && text.contains("blue-team"));
     assert!(!text.contains("unnamed"));
 }
@@ -344,40 +359,46 @@ async fn the_standard_variables_name_the_collector_and_the_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_hangs_changes_nothing_and_losses_are_counted() {
     let collector = Collector::start().await;
-    collector.hang(true);
-    let mut fleet = TestFleet::collected(&collector.endpoint).await;
+    collector.set_hanging(true);
+    let mut fleet = TestFleet::start_with_collector(&collector.endpoint).await;
     fleet.start_agent("node-1", &Agent::default());
-    fleet.nodes_take_work(1).await;
+    fleet.wait_until_nodes_take_work(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     for _ in 0..10 {
         // The job gets one attempt within the timeout of a client, because no request waits for the
         // collector.
         let wanted = job(&["/bin/true"], 1);
         let key = clock::fresh_uuid().to_string();
-        let answer: Result<Submitted, _> = ada.post("/v1/jobs", &wanted, Some(&key)).await;
-        let id = answer.expect("accepted").id;
-        assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
+        let response: Result<Submitted, _> = ada.post("/v1/jobs", &wanted, Some(&key)).await;
+        let id = response.expect("accepted").id;
+        assert_eq!(
+            wait_for_end(&ada, &id, LIMIT).await.state,
+            WorkState::Completed
+        );
     }
     // The end takes at most four seconds for the rest of the telemetry, and the time of an orderly
     // end.
-    let began = Instant::now();
+    let started = Instant::now();
     fleet.terminate("blocklist");
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(20), "it ended after {took:?}");
+    let elapsed = started.elapsed();
+    assert!(
+        elapsed < Duration::from_secs(20),
+        "it ended after {elapsed:?}"
+    );
 
-    collector.hang(false);
+    collector.set_hanging(false);
     until_within("dropped telemetry to be counted", LIMIT, async || {
         let metrics = collector.metrics();
-        let dropped = |signal: &str| {
+        let is_counted = |signal: &str| {
             let mut metrics = metrics.iter();
-            metrics.any(|one| {
-                one.name == "hayward.telemetry.dropped"
-                    && one.attributes["hayward.telemetry.signal"] == signal
-                    && one.value > 0.0
+            metrics.any(|it| {
+                it.name == "hayward.telemetry.dropped"
+                    && it.attributes["hayward.telemetry.signal"] == signal
+                    && it.value > 0.0
             })
         };
-        let all = dropped("spans") && dropped("logs") && dropped("metrics");
-        all.then_some(())
+        let all_counted = is_counted("spans") && is_counted("logs") && is_counted("metrics");
+        all_counted.then_some(())
     })
     .await;
 }

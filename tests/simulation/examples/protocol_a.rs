@@ -6,11 +6,11 @@ use std::{error::Error, path::Path, time::Instant};
 
 use hayward_simulation::{
     packing::{
-        Sites,
-        inflation::{arrivals, pods},
-        planned::{Settings, inflate_planned},
+        GpuNodes,
+        inflation::{arrivals, sorted_pods},
+        planner_inflation::{Settings, inflate_with_planner},
     },
-    trace::{Bad, open, open_jobs, read_nodes},
+    trace::{InvalidLines, open, open_jobs, read_nodes},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,21 +20,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let folder = Path::new(&folder).join("openb");
     let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes)?;
-    let sites = Sites::new(&nodes).ok_or("more gpu models than can be told apart")?;
+    let gpu_nodes = GpuNodes::new(&nodes).ok_or("more gpu models than can be told apart")?;
     let seeds: u64 = seeds.parse()?;
     for list in arguments {
         let file = folder.join(format!("pods_{list}.csv.gz"));
-        let pods = pods(&open_jobs(&file, Bad::Refuse)?, &sites);
-        let mut found = Vec::new();
-        let began = Instant::now();
+        let pods = sorted_pods(&open_jobs(&file, InvalidLines::Refuse)?, &gpu_nodes);
+        let mut gpu_by_seed = Vec::new();
+        let started = Instant::now();
         for seed in 42..42 + seeds {
-            let order = arrivals(&pods, &sites, seed);
-            let (result, _) = inflate_planned(&mut sites.clone(), &order, &Settings::default());
-            found.push(result.gpu);
+            let arrival_order = arrivals(&pods, &gpu_nodes, seed);
+            let (result, _) =
+                inflate_with_planner(&mut gpu_nodes.clone(), &arrival_order, &Settings::default());
+            gpu_by_seed.push(result.gpu);
         }
-        let mean = found.iter().sum::<u64>() / found.len().max(1) as u64;
-        let took = began.elapsed().as_millis();
-        println!("{list:>12} mean {mean} millionths, {took} ms, by seed {found:?}");
+        let mean = gpu_by_seed.iter().sum::<u64>() / gpu_by_seed.len().max(1) as u64;
+        let elapsed_ms = started.elapsed().as_millis();
+        println!("{list:>12} mean {mean} millionths, {elapsed_ms} ms, by seed {gpu_by_seed:?}");
     }
     Ok(())
 }

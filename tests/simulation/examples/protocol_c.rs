@@ -6,8 +6,8 @@
 use std::{error::Error, path::Path, time::Instant};
 
 use hayward_simulation::{
-    Yardstick,
-    trace::{Bad, open, open_jobs, read_nodes},
+    Baseline,
+    trace::{InvalidLines, open, open_jobs, read_nodes},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -16,26 +16,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("name a folder, a trace and policies".into());
     };
     let folder = Path::new(&folder).join(trace);
-    let workload = open_jobs(&folder.join("jobs.csv.gz"), Bad::Refuse)?;
+    let workload = open_jobs(&folder.join("jobs.csv.gz"), InvalidLines::Refuse)?;
     let mut nodes = open(&folder.join("nodes.csv")).and_then(read_nodes)?;
     if let Some(count) = arguments.peek().and_then(|count| count.parse().ok()) {
         nodes.truncate(count);
         arguments.next();
     }
     for name in arguments {
-        let yardstick = Yardstick::named(&name).ok_or_else(|| format!("{name}: unknown"))?;
-        let case = yardstick.case(&workload, &nodes);
-        let (began, spent) = (Instant::now(), processor_ms());
-        let summary = yardstick.simulate(&case, &mut |_| {})?.summary;
+        let baseline = Baseline::find_by_name(&name).ok_or_else(|| format!("{name}: unknown"))?;
+        let case = baseline.case(&workload, &nodes);
+        let (started, cpu_ms_before) = (Instant::now(), thread_cpu_ms());
+        let summary = baseline.simulate(&case, &mut |_| {})?.summary;
         let rate = |ms: u128| case.jobs.len() as u128 * 1000 / ms.max(1);
-        let by_clock = rate(began.elapsed().as_millis());
-        let by_processor = processor_ms()
-            .zip(spent)
-            .map(|(now, then)| rate(now - then));
-        let by_processor = by_processor.map_or("?".to_owned(), |rate| rate.to_string());
+        let jobs_per_s = rate(started.elapsed().as_millis());
+        let jobs_per_cpu_s = thread_cpu_ms()
+            .zip(cpu_ms_before)
+            .map(|(after, before)| rate(after - before));
+        let jobs_per_cpu_s = jobs_per_cpu_s.map_or("?".to_owned(), |rate| rate.to_string());
         println!(
             "{name:>18} deviation {:.5} jain {:.4} flow {:.1} wait {:.1} slowdown {:.2} \
-             waste {:.3} % evictions {:.3}, {by_clock} jobs/s, {by_processor} by processor time",
+             waste {:.3} % evictions {:.3}, {jobs_per_s} jobs/s, \
+             {jobs_per_cpu_s} by processor time",
             summary.deviation,
             summary.jain,
             summary.flow_s.mean,
@@ -50,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Returns the CPU time of this thread in milliseconds. Returns `None` if the system does not
 /// report it.
-fn processor_ms() -> Option<u128> {
+fn thread_cpu_ms() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: u128 = text.split(' ').next()?.parse().ok()?;
     Some(nanoseconds / 1_000_000)

@@ -16,7 +16,7 @@ use priority::Priorities;
 
 use crate::{
     case::{Case, Progress},
-    cluster::{Cluster, Part, occupy, release},
+    cluster::{Cluster, Placement, occupy, release},
     measure::{Fairness, Ledger, Results},
     trace::Job,
 };
@@ -41,20 +41,20 @@ pub fn simulate(
     let mut arrivals = (0..case.jobs.len()).peekable();
     loop {
         let arrival = arrivals.peek().map(|job| case.submit_s(*job));
-        let end = batch.ends.peek().map(|Reverse((at, _))| *at);
+        let end = batch.ends.peek().map(|Reverse((end_s, _))| *end_s);
         let Some(now) = [arrival, end].into_iter().flatten().min() else {
             break;
         };
         batch.advance(now);
-        while let Some(Reverse((at, job))) = batch.ends.peek().copied()
-            && at == now
+        while let Some(Reverse((end_s, job))) = batch.ends.peek().copied()
+            && end_s == now
         {
             batch.ends.pop();
             batch.end(job);
-            progress(batch.done);
+            progress(batch.finished);
         }
         while let Some(job) = arrivals.next_if(|job| case.submit_s(*job) == now) {
-            batch.ledger.submitted(job);
+            batch.ledger.record_submission(job);
             batch.queue.push(job);
         }
         batch.schedule();
@@ -73,12 +73,12 @@ struct Batch<'a> {
     queue: Vec<usize>,
     /// Running jobs by the second at which their limit ends. A job without a limit has the largest
     /// value.
-    running: BTreeMap<(u64, usize), Vec<Part>>,
+    running: BTreeMap<(u64, usize), Vec<Placement>>,
     ends: BinaryHeap<Reverse<(u64, usize)>>,
     /// Free CPU on all nodes. A job that needs more is not tried.
     free_cpu: u64,
-    done: usize,
-    expected: Vec<u64>,
+    finished: usize,
+    expected_end_s: Vec<u64>,
 }
 
 impl<'a> Batch<'a> {
@@ -95,8 +95,8 @@ impl<'a> Batch<'a> {
             ends: BinaryHeap::new(),
             free_cpu: cluster.capacity.cpu_milli,
             cluster,
-            done: 0,
-            expected: vec![0; case.jobs.len()],
+            finished: 0,
+            expected_end_s: vec![0; case.jobs.len()],
         }
     }
 
@@ -113,26 +113,27 @@ impl<'a> Batch<'a> {
     }
 
     fn end(&mut self, job: usize) {
-        let parts = self.running.remove(&(self.expected[job], job));
-        let parts = parts.expect("what ends was running");
-        let it = self.job(job);
-        release(&mut self.cluster.free_space, &it.need, &parts);
-        self.free_cpu += it.need.cpu_milli * it.tasks;
-        self.priorities.stopped(it);
-        self.ledger.gave_up(job, it.tasks);
-        self.ledger.ended(job);
-        self.done += 1;
+        let placements = self.running.remove(&(self.expected_end_s[job], job));
+        let placements = placements.expect("a job that ends was running");
+        let spec = self.job(job);
+        release(&mut self.cluster.free_space, &spec.request, &placements);
+        self.free_cpu += spec.request.cpu_milli * spec.tasks;
+        self.priorities.record_stop(spec);
+        self.ledger.record_stop(job, spec.tasks);
+        self.ledger.record_end(job);
+        self.finished += 1;
     }
 
-    fn start(&mut self, job: usize, parts: Vec<Part>) {
-        let it = self.job(job);
-        self.free_cpu -= it.need.cpu_milli * it.tasks;
-        self.priorities.started(it);
-        self.ledger.gained(job, it.tasks);
-        self.expected[job] = it
+    fn start(&mut self, job: usize, placements: Vec<Placement>) {
+        let spec = self.job(job);
+        self.free_cpu -= spec.request.cpu_milli * spec.tasks;
+        self.priorities.record_start(spec);
+        self.ledger.record_start(job, spec.tasks);
+        self.expected_end_s[job] = spec
             .limit_s
             .map_or(u64::MAX, |limit| self.now.saturating_add(limit));
-        self.running.insert((self.expected[job], job), parts);
+        self.running
+            .insert((self.expected_end_s[job], job), placements);
         let end = self.now + self.case.run_s(job);
         self.ends.push(Reverse((end, job)));
     }
@@ -154,21 +155,22 @@ impl<'a> Batch<'a> {
     }
 
     fn start_anywhere(&mut self, job: usize) -> bool {
-        let it = self.job(job);
-        if self.is_hopeless(it) {
+        let spec = self.job(job);
+        if self.exceeds_free_cpu(spec) {
             return false;
         }
         let free_space = &self.cluster.free_space;
-        let Some(mut parts) = self.cluster.lay(it, free_space, free_space) else {
+        let Some(mut placements) = self.cluster.find_placements(spec, free_space, free_space)
+        else {
             return false;
         };
-        occupy(&mut self.cluster.free_space, &it.need, &mut parts);
-        self.start(job, parts);
+        occupy(&mut self.cluster.free_space, &spec.request, &mut placements);
+        self.start(job, placements);
         true
     }
 
-    fn is_hopeless(&self, job: &Job) -> bool {
-        job.need.cpu_milli.saturating_mul(job.tasks) > self.free_cpu
+    fn exceeds_free_cpu(&self, job: &Job) -> bool {
+        job.request.cpu_milli.saturating_mul(job.tasks) > self.free_cpu
     }
 
     fn backfill(&mut self) {
@@ -176,7 +178,7 @@ impl<'a> Batch<'a> {
         let mut reservation = Reservation::for_head(self, head);
         let mut waiting = vec![self.queue[0]];
         for job in self.queue.split_off(1) {
-            if !self.overtakes(job, &mut reservation) {
+            if !self.try_backfill(job, &mut reservation) {
                 waiting.push(job);
             }
         }
@@ -184,35 +186,46 @@ impl<'a> Batch<'a> {
     }
 
     /// Starts the job if that does not delay the head of the queue.
-    fn overtakes(&mut self, job: usize, reservation: &mut Reservation) -> bool {
-        let it = self.job(job);
-        if self.is_hopeless(it) {
+    fn try_backfill(&mut self, job: usize, reservation: &mut Reservation) -> bool {
+        let spec = self.job(job);
+        if self.exceeds_free_cpu(spec) {
             return false;
         }
-        let in_time = it
+        let in_time = spec
             .limit_s
-            .is_some_and(|limit| self.now.saturating_add(limit) <= reservation.at);
+            .is_some_and(|limit| self.now.saturating_add(limit) <= reservation.start_s);
         let free_space = &self.cluster.free_space;
         let allowed = if in_time {
             free_space
         } else {
-            &reservation.both
+            &reservation.free_throughout
         };
-        let Some(mut parts) = self.cluster.lay(it, allowed, free_space) else {
+        let Some(mut placements) = self.cluster.find_placements(spec, allowed, free_space) else {
             return false;
         };
         if in_time {
-            occupy(&mut self.cluster.free_space, &it.need, &mut parts);
+            occupy(&mut self.cluster.free_space, &spec.request, &mut placements);
         } else {
-            occupy(&mut reservation.both, &it.need, &mut parts);
-            for part in &parts {
-                for free_space in [&mut self.cluster.free_space, &mut reservation.left] {
-                    free_space[part.node].take_these(&it.need, part.tasks, &part.gpus);
+            occupy(
+                &mut reservation.free_throughout,
+                &spec.request,
+                &mut placements,
+            );
+            for placement in &placements {
+                for free_space in [
+                    &mut self.cluster.free_space,
+                    &mut reservation.free_after_start,
+                ] {
+                    free_space[placement.node].allocate_on(
+                        &spec.request,
+                        placement.tasks,
+                        &placement.gpus,
+                    );
                 }
             }
         }
-        reservation.refresh(&self.cluster.free_space, &parts);
-        self.start(job, parts);
+        reservation.refresh(&self.cluster.free_space, &placements);
+        self.start(job, placements);
         true
     }
 }

@@ -28,16 +28,20 @@ impl<'a> Case<'a> {
         Self::new(workload, nodes, |_| 1)
     }
 
-    fn new(workload: &'a Workload, nodes: &'a [Node], together: impl Fn(&Job) -> u64) -> Self {
+    fn new(
+        workload: &'a Workload,
+        nodes: &'a [Node],
+        concurrent_tasks: impl Fn(&Job) -> u64,
+    ) -> Self {
         let cluster = Cluster::new(nodes);
         let mut jobs = workload.runnable();
-        let known = jobs.len();
-        jobs.retain(|job| cluster.could_hold(&job.need) >= together(job));
+        let with_known_times = jobs.len();
+        jobs.retain(|job| cluster.count_fitting_when_empty(&job.request) >= concurrent_tasks(job));
         Self {
             workload,
             nodes,
-            unknown: workload.jobs.len() - known,
-            too_large: known - jobs.len(),
+            unknown: workload.jobs.len() - with_known_times,
+            too_large: with_known_times - jobs.len(),
             jobs,
         }
     }

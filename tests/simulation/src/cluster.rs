@@ -3,19 +3,19 @@
 //! Invariant: a node never gives more than it has. Taking more than fits is a defect of the caller
 //! and panics.
 
-use crate::trace::{Job, Need, Node};
+use crate::trace::{Job, Node, TaskRequest};
 
 /// Properties of a node that do not depend on its load.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct NodeProperties {
     pub pool: String,
     pub gpu_model: String,
 }
 
-impl Site {
-    pub fn accepts(&self, need: &Need) -> bool {
-        let pool = need.pool.as_ref().is_none_or(|pool| *pool == self.pool);
-        pool && (need.gpu_models.is_empty() || need.gpu_models.contains(&self.gpu_model))
+impl NodeProperties {
+    pub fn accepts(&self, request: &TaskRequest) -> bool {
+        let pool = request.pool.as_ref().is_none_or(|pool| *pool == self.pool);
+        pool && (request.gpu_models.is_empty() || request.gpu_models.contains(&self.gpu_model))
     }
 }
 
@@ -30,7 +30,7 @@ pub struct FreeSpace {
     /// Number of tasks that run on the node.
     pub tasks: u64,
     /// Whether a task runs on the node that needs it exclusively.
-    pub closed: bool,
+    pub is_exclusive: bool,
 }
 
 impl FreeSpace {
@@ -41,112 +41,112 @@ impl FreeSpace {
             memory_mib: Some(node.memory_mib).filter(|memory| *memory > 0),
             gpus: vec![1000; gpus],
             tasks: 0,
-            closed: false,
+            is_exclusive: false,
         }
     }
 
-    /// Returns the number of tasks of this need that fit.
-    pub fn fitting(&self, need: &Need) -> u64 {
-        if self.closed || (need.exclusive && self.tasks > 0) {
+    /// Returns the number of tasks of this request that fit.
+    pub fn count_fitting(&self, request: &TaskRequest) -> u64 {
+        if self.is_exclusive || (request.exclusive && self.tasks > 0) {
             return 0;
         }
-        let mut count = if need.exclusive { 1 } else { u64::MAX };
-        if let Some(by_cpu) = self.cpu_milli.checked_div(need.cpu_milli) {
+        let mut count = if request.exclusive { 1 } else { u64::MAX };
+        if let Some(by_cpu) = self.cpu_milli.checked_div(request.cpu_milli) {
             count = count.min(by_cpu);
         }
         if let Some(memory) = self.memory_mib
-            && let Some(by_memory) = memory.checked_div(need.memory_mib)
+            && let Some(by_memory) = memory.checked_div(request.memory_mib)
         {
             count = count.min(by_memory);
         }
-        if need.gpu_milli > 0 {
-            count = count.min(self.fitting_gpus(need));
+        if request.gpu_milli > 0 {
+            count = count.min(self.count_fitting_gpus(request));
         }
         count
     }
 
-    fn fitting_gpus(&self, need: &Need) -> u64 {
-        if need.gpu_milli < 1000 {
-            return self.gpus.iter().map(|free| free / need.gpu_milli).sum();
+    fn count_fitting_gpus(&self, request: &TaskRequest) -> u64 {
+        if request.gpu_milli < 1000 {
+            return self.gpus.iter().map(|free| free / request.gpu_milli).sum();
         }
-        let whole = self.gpus.iter().map(|free| free / 1000).sum::<u64>();
-        whole / need.gpu_count
+        let whole_gpus = self.gpus.iter().map(|free| free / 1000).sum::<u64>();
+        whole_gpus / request.gpu_count
     }
 
     /// Takes space for tasks and returns the GPUs that they use. A share of a GPU goes to the
     /// tightest GPU that fits. Whole GPUs are taken from the lowest number up.
-    pub fn take(&mut self, need: &Need, tasks: u64) -> Vec<usize> {
-        let fitting = self.fitting(need);
-        assert!(fitting >= tasks, "space is taken only where it is free");
+    pub fn allocate(&mut self, request: &TaskRequest, tasks: u64) -> Vec<usize> {
+        let fitting = self.count_fitting(request);
+        assert!(fitting >= tasks, "tasks are allocated only where they fit");
         let mut gpus = Vec::new();
-        if need.gpu_milli > 0 {
+        if request.gpu_milli > 0 {
             let mut free = self.gpus.clone();
-            for _ in 0..tasks * need.gpu_count {
-                let at = tightest(&free, need.gpu_milli);
-                free[at] -= need.gpu_milli;
-                gpus.push(at);
+            for _ in 0..tasks * request.gpu_count {
+                let gpu = tightest(&free, request.gpu_milli);
+                free[gpu] -= request.gpu_milli;
+                gpus.push(gpu);
             }
         }
-        self.take_these(need, tasks, &gpus);
+        self.allocate_on(request, tasks, &gpus);
         gpus
     }
 
     /// Takes space for tasks on GPUs chosen by the caller.
-    pub fn take_these(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
-        self.cpu_milli -= need.cpu_milli * tasks;
+    pub fn allocate_on(&mut self, request: &TaskRequest, tasks: u64, gpus: &[usize]) {
+        self.cpu_milli -= request.cpu_milli * tasks;
         if let Some(memory) = &mut self.memory_mib {
-            *memory -= need.memory_mib * tasks;
+            *memory -= request.memory_mib * tasks;
         }
         self.tasks += tasks;
-        self.closed |= need.exclusive;
+        self.is_exclusive |= request.exclusive;
         for gpu in gpus {
-            self.gpus[*gpu] -= need.gpu_milli;
+            self.gpus[*gpu] -= request.gpu_milli;
         }
     }
 
-    /// Returns the space that `take` took.
-    pub fn give(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
-        self.cpu_milli += need.cpu_milli * tasks;
+    /// Frees the space that `allocate` took.
+    pub fn release(&mut self, request: &TaskRequest, tasks: u64, gpus: &[usize]) {
+        self.cpu_milli += request.cpu_milli * tasks;
         if let Some(memory) = &mut self.memory_mib {
-            *memory += need.memory_mib * tasks;
+            *memory += request.memory_mib * tasks;
         }
         self.tasks -= tasks;
-        self.closed &= !need.exclusive;
+        self.is_exclusive &= !request.exclusive;
         for gpu in gpus {
-            self.gpus[*gpu] += need.gpu_milli;
+            self.gpus[*gpu] += request.gpu_milli;
         }
     }
 
     /// Returns the space that is free in both.
     #[must_use]
-    pub fn both(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         let gpus = self.gpus.iter().zip(&other.gpus);
         let memory = match (self.memory_mib, other.memory_mib) {
-            (Some(mine), Some(theirs)) => Some(mine.min(theirs)),
-            (mine, theirs) => mine.or(theirs),
+            (Some(own), Some(others)) => Some(own.min(others)),
+            (own, others) => own.or(others),
         };
         Self {
             cpu_milli: self.cpu_milli.min(other.cpu_milli),
             memory_mib: memory,
-            gpus: gpus.map(|(mine, theirs)| *mine.min(theirs)).collect(),
+            gpus: gpus.map(|(own, others)| *own.min(others)).collect(),
             tasks: self.tasks.max(other.tasks),
-            closed: self.closed || other.closed,
+            is_exclusive: self.is_exclusive || other.is_exclusive,
         }
     }
 }
 
 /// Returns the GPU with the least free share that is enough, the lowest number among equals.
-fn tightest(free: &[u64], milli: u64) -> usize {
-    let fits = |(_, free): &(usize, &u64)| **free >= milli;
-    let able = free.iter().enumerate().filter(fits);
-    let best = able.min_by_key(|(at, free)| (**free, *at));
-    best.map(|(at, _)| at)
+fn tightest(free: &[u64], gpu_milli: u64) -> usize {
+    let fits = |(_, free): &(usize, &u64)| **free >= gpu_milli;
+    let candidates = free.iter().enumerate().filter(fits);
+    let best = candidates.min_by_key(|(gpu, free)| (**free, *gpu));
+    best.map(|(gpu, _)| gpu)
         .expect("the fit was tested: a gpu is free")
 }
 
 /// Tasks of one job on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct Placement {
     pub node: usize,
     pub tasks: u64,
     pub gpus: Vec<usize>,
@@ -155,7 +155,7 @@ pub struct Part {
 /// Nodes and their free space.
 #[derive(Debug, Clone)]
 pub struct Cluster {
-    pub sites: Vec<Site>,
+    pub properties: Vec<NodeProperties>,
     pub free_space: Vec<FreeSpace>,
     pub capacity: Capacity,
 }
@@ -174,9 +174,9 @@ impl Cluster {
         let unlimited = nodes.iter().any(|node| node.memory_mib == 0);
         let memory = nodes.iter().map(|node| node.memory_mib).sum();
         Self {
-            sites: nodes
+            properties: nodes
                 .iter()
-                .map(|node| Site {
+                .map(|node| NodeProperties {
                     pool: node.pool.clone(),
                     gpu_model: node.gpu_model.clone(),
                 })
@@ -190,10 +190,15 @@ impl Cluster {
         }
     }
 
-    /// Returns the number of tasks of this need that fit on one node with this free space.
-    pub fn fitting(&self, free_space: &[FreeSpace], node: usize, need: &Need) -> u64 {
-        if self.sites[node].accepts(need) {
-            free_space[node].fitting(need)
+    /// Returns the number of tasks of this request that fit on one node with this free space.
+    pub fn count_fitting(
+        &self,
+        free_space: &[FreeSpace],
+        node: usize,
+        request: &TaskRequest,
+    ) -> u64 {
+        if self.properties[node].accepts(request) {
+            free_space[node].count_fitting(request)
         } else {
             0
         }
@@ -201,75 +206,75 @@ impl Cluster {
 
     /// Places all tasks of a job in this free space. Nodes with the least free CPU in `preferred`
     /// are filled first, ties in the order of the file. Returns `None` if not all tasks fit.
-    pub fn lay(
+    pub fn find_placements(
         &self,
         job: &Job,
         free_space: &[FreeSpace],
         preferred: &[FreeSpace],
-    ) -> Option<Vec<Part>> {
-        let mut able: Vec<(u64, usize, u64)> = Vec::new();
-        let mut found = 0_u64;
+    ) -> Option<Vec<Placement>> {
+        let mut candidates: Vec<(u64, usize, u64)> = Vec::new();
+        let mut total_fitting = 0_u64;
         for (node, space) in preferred.iter().enumerate() {
-            let fitting = self.fitting(free_space, node, &job.need);
+            let fitting = self.count_fitting(free_space, node, &job.request);
             if fitting > 0 {
-                found = found.saturating_add(fitting);
-                able.push((space.cpu_milli, node, fitting));
+                total_fitting = total_fitting.saturating_add(fitting);
+                candidates.push((space.cpu_milli, node, fitting));
             }
         }
-        if found < job.tasks {
+        if total_fitting < job.tasks {
             return None;
         }
-        able.sort_unstable();
-        let mut left = job.tasks;
-        let mut parts = Vec::new();
-        for (_, node, fitting) in able {
-            let tasks = fitting.min(left);
-            left -= tasks;
-            parts.push(Part {
+        candidates.sort_unstable();
+        let mut remaining_tasks = job.tasks;
+        let mut placements = Vec::new();
+        for (_, node, fitting) in candidates {
+            let tasks = fitting.min(remaining_tasks);
+            remaining_tasks -= tasks;
+            placements.push(Placement {
                 node,
                 tasks,
                 gpus: Vec::new(),
             });
-            if left == 0 {
+            if remaining_tasks == 0 {
                 break;
             }
         }
-        Some(parts)
+        Some(placements)
     }
 
-    /// Returns the number of tasks of this need that fit on the empty cluster.
-    pub fn could_hold(&self, need: &Need) -> u64 {
-        let fitting =
-            (0..self.free_space.len()).map(|node| self.fitting(&self.free_space, node, need));
+    /// Returns the number of tasks of this request that fit on the empty cluster.
+    pub fn count_fitting_when_empty(&self, request: &TaskRequest) -> u64 {
+        let fitting = (0..self.free_space.len())
+            .map(|node| self.count_fitting(&self.free_space, node, request));
         fitting.fold(0, u64::saturating_add)
     }
 }
 
 /// A copy of the free space from which running work is removed step by step. It counts how many
-/// tasks of one need would fit.
-pub struct Emptying<'a> {
+/// tasks of one request would fit.
+pub struct ReleasePreview<'a> {
     cluster: &'a Cluster,
-    need: &'a Need,
+    request: &'a TaskRequest,
     pub free_space: Vec<FreeSpace>,
-    each: Vec<u64>,
+    fitting_by_node: Vec<u64>,
     fitting: u64,
 }
 
-impl<'a> Emptying<'a> {
-    pub fn new(cluster: &'a Cluster, need: &'a Need) -> Self {
+impl<'a> ReleasePreview<'a> {
+    pub fn new(cluster: &'a Cluster, request: &'a TaskRequest) -> Self {
         let free_space = cluster.free_space.clone();
         let nodes = 0..free_space.len();
-        let each: Vec<u64> = nodes
-            .map(|node| cluster.fitting(&free_space, node, need))
+        let fitting_by_node: Vec<u64> = nodes
+            .map(|node| cluster.count_fitting(&free_space, node, request))
             .collect();
         Self {
             cluster,
-            need,
-            fitting: each
+            request,
+            fitting: fitting_by_node
                 .iter()
                 .fold(0, |sum: u64, more| sum.saturating_add(*more)),
             free_space,
-            each,
+            fitting_by_node,
         }
     }
 
@@ -277,41 +282,43 @@ impl<'a> Emptying<'a> {
         self.fitting >= tasks
     }
 
-    pub fn remove(&mut self, need: &Need, parts: &[Part]) {
-        release(&mut self.free_space, need, parts);
-        self.count(parts);
+    pub fn release(&mut self, request: &TaskRequest, placements: &[Placement]) {
+        release(&mut self.free_space, request, placements);
+        self.update_counts(placements);
     }
 
     /// Undoes a removal.
-    pub fn put_back(&mut self, need: &Need, parts: &[Part]) {
-        for part in parts {
-            self.free_space[part.node].take_these(need, part.tasks, &part.gpus);
+    pub fn restore(&mut self, request: &TaskRequest, placements: &[Placement]) {
+        for placement in placements {
+            self.free_space[placement.node].allocate_on(request, placement.tasks, &placement.gpus);
         }
-        self.count(parts);
+        self.update_counts(placements);
     }
 
-    fn count(&mut self, parts: &[Part]) {
-        for Part { node, .. } in parts {
-            let now = self.cluster.fitting(&self.free_space, *node, self.need);
+    fn update_counts(&mut self, placements: &[Placement]) {
+        for Placement { node, .. } in placements {
+            let fitting = self
+                .cluster
+                .count_fitting(&self.free_space, *node, self.request);
             self.fitting = self
                 .fitting
-                .saturating_sub(self.each[*node])
-                .saturating_add(now);
-            self.each[*node] = now;
+                .saturating_sub(self.fitting_by_node[*node])
+                .saturating_add(fitting);
+            self.fitting_by_node[*node] = fitting;
         }
     }
 }
 
 /// Takes space for every part, and records its GPUs.
-pub fn occupy(free_space: &mut [FreeSpace], need: &Need, parts: &mut [Part]) {
-    for part in parts {
-        part.gpus = free_space[part.node].take(need, part.tasks);
+pub fn occupy(free_space: &mut [FreeSpace], request: &TaskRequest, placements: &mut [Placement]) {
+    for placement in placements {
+        placement.gpus = free_space[placement.node].allocate(request, placement.tasks);
     }
 }
 
-pub fn release(free_space: &mut [FreeSpace], need: &Need, parts: &[Part]) {
-    for part in parts {
-        free_space[part.node].give(need, part.tasks, &part.gpus);
+pub fn release(free_space: &mut [FreeSpace], request: &TaskRequest, placements: &[Placement]) {
+    for placement in placements {
+        free_space[placement.node].release(request, placement.tasks, &placement.gpus);
     }
 }
 
@@ -330,7 +337,7 @@ mod tests {
         }
     }
 
-    fn job(tasks: u64, need: Need) -> Job {
+    fn job(tasks: u64, request: TaskRequest) -> Job {
         Job {
             id: "j".into(),
             user: 0,
@@ -340,26 +347,30 @@ mod tests {
             runtime_s: Some(1),
             limit_s: None,
             tasks,
-            need,
+            request,
         }
     }
 
     #[test]
     fn the_fullest_nodes_are_filled_first() {
         let cluster = Cluster::new(&[node(4000, 0), node(2000, 0), node(2000, 0)]);
-        let need = Need {
+        let request = TaskRequest {
             cpu_milli: 1000,
-            ..Need::default()
+            ..TaskRequest::default()
         };
-        let parts = cluster.lay(
-            &job(5, need.clone()),
+        let placements = cluster.find_placements(
+            &job(5, request.clone()),
             &cluster.free_space,
             &cluster.free_space,
         );
-        let laid: Vec<(usize, u64)> = parts.unwrap().iter().map(|p| (p.node, p.tasks)).collect();
-        assert_eq!(laid, [(1, 2), (2, 2), (0, 1)]);
+        let placed: Vec<(usize, u64)> = placements
+            .unwrap()
+            .iter()
+            .map(|it| (it.node, it.tasks))
+            .collect();
+        assert_eq!(placed, [(1, 2), (2, 2), (0, 1)]);
         assert_eq!(
-            cluster.lay(&job(9, need), &cluster.free_space, &cluster.free_space),
+            cluster.find_placements(&job(9, request), &cluster.free_space, &cluster.free_space),
             None
         );
     }
@@ -368,44 +379,65 @@ mod tests {
     fn shares_use_the_tightest_gpu_and_are_returned() {
         let mut cluster = Cluster::new(&[node(9000, 2)]);
         let before = cluster.free_space.clone();
-        let share = |milli| Need {
+        let gpu_fraction = |milli| TaskRequest {
             gpu_count: 1,
             gpu_milli: milli,
-            ..Need::default()
+            ..TaskRequest::default()
         };
         let space = &mut cluster.free_space[0];
-        assert_eq!(space.fitting(&share(400)), 4);
-        let first = space.take(&share(600), 1);
-        assert_eq!((space.take(&share(400), 1), first), (vec![0], vec![0]));
-        assert_eq!(space.fitting(&share(1000)), 1);
-        let need = Need {
+        assert_eq!(space.count_fitting(&gpu_fraction(400)), 4);
+        let first = space.allocate(&gpu_fraction(600), 1);
+        assert_eq!(
+            (space.allocate(&gpu_fraction(400), 1), first),
+            (vec![0], vec![0])
+        );
+        assert_eq!(space.count_fitting(&gpu_fraction(1000)), 1);
+        let request = TaskRequest {
             gpu_count: 2,
-            ..share(1000)
+            ..gpu_fraction(1000)
         };
-        assert_eq!(space.fitting(&need), 0);
-        space.give(&share(600), 1, &[0]);
-        space.give(&share(400), 1, &[0]);
+        assert_eq!(space.count_fitting(&request), 0);
+        space.release(&gpu_fraction(600), 1, &[0]);
+        space.release(&gpu_fraction(400), 1, &[0]);
         assert_eq!(cluster.free_space, before);
     }
 
     #[test]
     fn an_exclusive_task_has_no_neighbours() {
         let mut cluster = Cluster::new(&[node(9000, 0)]);
-        let alone = Need {
+        let exclusive_task = TaskRequest {
             cpu_milli: 1000,
             exclusive: true,
-            ..Need::default()
+            ..TaskRequest::default()
         };
-        let shared = Need {
+        let shared_task = TaskRequest {
             exclusive: false,
-            ..alone.clone()
+            ..exclusive_task.clone()
         };
         let space = &mut cluster.free_space[0];
-        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (1, 9));
-        space.take(&alone, 1);
-        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (0, 0));
-        space.give(&alone, 1, &[]);
-        space.take(&shared, 1);
-        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (0, 8));
+        assert_eq!(
+            (
+                space.count_fitting(&exclusive_task),
+                space.count_fitting(&shared_task)
+            ),
+            (1, 9)
+        );
+        space.allocate(&exclusive_task, 1);
+        assert_eq!(
+            (
+                space.count_fitting(&exclusive_task),
+                space.count_fitting(&shared_task)
+            ),
+            (0, 0)
+        );
+        space.release(&exclusive_task, 1, &[]);
+        space.allocate(&shared_task, 1);
+        assert_eq!(
+            (
+                space.count_fitting(&exclusive_task),
+                space.count_fitting(&shared_task)
+            ),
+            (0, 8)
+        );
     }
 }

@@ -40,7 +40,7 @@ pub fn simulate(
     let first = case.jobs.first().map_or(0, |_| case.submit_s(0) * 1000);
     let mut arrivals = (0..case.jobs.len()).peekable();
     let mut tick: Option<Moment> = None;
-    let mut done = 0;
+    let mut finished = 0;
     loop {
         let arrival = arrivals.peek().map(|job| case.submit_s(*job) * 1000);
         let end = state.next_end();
@@ -48,20 +48,20 @@ pub fn simulate(
             break;
         };
         state.advance(now);
-        let mut news = false;
+        let mut has_events = false;
         while state.next_end() == Some(now) {
             if let Some(Reverse((_, job, _))) = state.ends.pop() {
                 state.end(job);
-                done += 1;
-                news = true;
-                progress(done);
+                finished += 1;
+                has_events = true;
+                progress(finished);
             }
         }
         while let Some(job) = arrivals.next_if(|job| case.submit_s(*job) * 1000 == now) {
             state.submit(job);
-            news = true;
+            has_events = true;
         }
-        if news && tick.is_none() {
+        if has_events && tick.is_none() {
             tick = Some(first + (now - first).div_ceil(TICK_MS) * TICK_MS);
         }
         if tick == Some(now) {

@@ -9,10 +9,10 @@
 //! The policies are references for comparison (first come first served, EASY backfill, models of
 //! fair schedulers) and, through one file, the planner of real fleets.
 
+pub mod baseline;
 pub mod batch;
 pub mod case;
 mod cluster;
-mod draw;
 pub mod gang;
 pub mod malleable;
 pub mod measure;
@@ -22,12 +22,12 @@ pub mod published;
 pub mod report;
 mod share;
 pub mod splitmix;
+mod svg_chart;
 pub mod trace;
-pub mod yardstick;
 
+pub use baseline::Baseline;
 pub use case::Case;
 pub use trace::{Job, Node, Workload};
-pub use yardstick::Yardstick;
 
 #[cfg(test)]
 mod properties;

@@ -4,34 +4,34 @@
 //! Time is in milliseconds. The policy runs every ten seconds, and only after an arrival or an end.
 //! Processes start and stop at once.
 
+mod error;
 mod fleet;
 mod fluid;
-mod production;
-mod unsound;
+mod production_planner;
 
+pub use error::SimulationError;
 pub use fleet::SimulatedFleet;
 pub use fluid::Fluid;
-pub use production::{BadPolicy, Production};
-pub use unsound::Unsound;
+pub use production_planner::{PolicyError, ProductionPlanner};
 
 use crate::{
     case::{Case, Progress},
-    measure::{Fairness, Moment, Refused, Results},
+    measure::{Fairness, Moment, Results, UnservedReason},
 };
 
 /// Milliseconds between rounds.
 const TICK_MS: u64 = 10_000;
 
 /// A policy that grants and preempts processes.
-pub trait Sharing {
+pub trait MalleablePolicy {
     /// Runs one round. Returns when to run the next one if no event happens until then.
     ///
     /// # Errors
     /// If the decision is not valid. None of it is applied.
-    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound>;
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, SimulationError>;
 
     /// Returns why these jobs, which never ran, still wait at the end of the simulation.
-    fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, Refused)> {
+    fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, UnservedReason)> {
         Vec::new()
     }
 }
@@ -40,16 +40,16 @@ pub trait Sharing {
 /// If a round fails. The simulation ends there.
 pub fn simulate(
     case: &Case,
-    sharing: &mut dyn Sharing,
+    policy: &mut dyn MalleablePolicy,
     fairness: &Fairness,
     progress: Progress,
-) -> Result<Results, Unsound> {
+) -> Result<Results, SimulationError> {
     let mut fleet = SimulatedFleet::new(case, fairness);
     let first = fleet.now();
-    let next_tick = |at: Moment| first + (at - first).div_ceil(TICK_MS) * TICK_MS;
+    let next_tick = |moment: Moment| first + (moment - first).div_ceil(TICK_MS) * TICK_MS;
     let mut arrivals = (0..case.jobs.len()).peekable();
     let mut tick: Option<Moment> = None;
-    let mut done = 0;
+    let mut finished = 0;
     loop {
         let arrival = arrivals.peek().map(|job| case.submit_s(*job) * 1000);
         let Some(now) = [arrival, fleet.next_end(), tick]
@@ -60,27 +60,27 @@ pub fn simulate(
             break;
         };
         fleet.advance(now);
-        let mut news = false;
+        let mut has_events = false;
         while fleet.end_one() {
-            done += 1;
-            news = true;
-            progress(done);
+            finished += 1;
+            has_events = true;
+            progress(finished);
         }
         while let Some(job) = arrivals.next_if(|job| case.submit_s(*job) * 1000 == now) {
             fleet.submit(job);
-            news = true;
+            has_events = true;
         }
-        if news {
+        if has_events {
             let next = next_tick(now);
             tick = Some(tick.map_or(next, |tick| tick.min(next)));
         }
         if tick == Some(now) {
-            let again = sharing.round(&mut fleet)?;
-            tick = again.map(|at| next_tick(at.max(now + 1)));
+            let next_round = policy.round(&mut fleet)?;
+            tick = next_round.map(|moment| next_tick(moment.max(now + 1)));
         }
     }
-    for (job, why) in sharing.why_waiting(&fleet.never_started()) {
-        fleet.still_waits(job, why);
+    for (job, reason) in policy.why_waiting(&fleet.never_started()) {
+        fleet.record_waiting(job, reason);
     }
     Ok(fleet.close())
 }

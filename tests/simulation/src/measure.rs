@@ -13,18 +13,18 @@ use queues::Queues;
 use series::CpuUse;
 pub use series::{Bucket, Series};
 pub use summary::{QueueSummary, RefusedJobs, Spread, Summary};
-pub(crate) use summary::{flow_ms, real, slowdown, wait_ms};
+pub(crate) use summary::{flow_ms, slowdown, to_f64, wait_ms};
 
 use crate::{
     cluster::Capacity,
-    share::{Member, Share, Whole, two_levels},
+    share::{Member, Share, ShareScale, two_levels},
     trace::{Job, Workload},
 };
 
 /// Milliseconds between samples of the shares.
 const SAMPLE_MS: u64 = 300_000;
 /// Minimum number of samples. A shorter window is sampled more often.
-const LEAST_SAMPLES: u64 = 300;
+const MIN_SAMPLES: u64 = 300;
 
 /// Milliseconds since the start of the trace.
 pub type Moment = u64;
@@ -42,7 +42,7 @@ pub enum Fairness {
 
 impl Fairness {
     /// Returns the class of a job, with its weight.
-    pub(crate) fn class_of(&self, workload: &Workload, job: &Job) -> (usize, u64) {
+    pub(crate) fn class_and_weight(&self, workload: &Workload, job: &Job) -> (usize, u64) {
         match self {
             Self::Users => (0, 1),
             Self::Classes(weights) => {
@@ -66,14 +66,14 @@ pub struct Outcome {
     pub lost: u128,
     /// Index into [`Series::queue_names`]. `None` if the job was in no queue.
     pub queue: Option<usize>,
-    pub refused: Option<Refused>,
+    pub refusal: Option<UnservedReason>,
     /// Why a job that never ran still waits at the end of the simulation. `None` for other jobs.
-    pub waits: Option<Refused>,
+    pub waiting_reason: Option<UnservedReason>,
 }
 
 /// Why a job is refused or waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct UnservedReason {
     /// A reason from a closed list.
     pub reason: String,
     pub detail: String,
@@ -90,16 +90,16 @@ struct Account {
 
 #[derive(Debug)]
 pub struct Ledger {
-    whole: Whole,
+    scale: ShareScale,
     capacity: Capacity,
-    /// Account of each job, as an index.
-    account_of: Vec<usize>,
-    weight_of: Vec<Share>,
-    cpu_of: Vec<u64>,
-    tasks_of: Vec<u64>,
+    /// Account of each job, as an index into `accounts`.
+    account_by_job: Vec<usize>,
+    task_share_by_job: Vec<Share>,
+    task_cpu_by_job: Vec<u64>,
+    tasks_by_job: Vec<u64>,
     accounts: Vec<Account>,
     /// Class of each account, with the weight of the class.
-    class_of: Vec<(usize, u64)>,
+    class_by_account: Vec<(usize, u64)>,
     /// Accounts with unfinished jobs.
     active: BTreeSet<usize>,
     demand: Share,
@@ -108,11 +108,14 @@ pub struct Ledger {
     first: Moment,
     last: Moment,
     next_sample: Moment,
-    every: u64,
-    used: u128,
+    sample_interval_ms: u64,
+    /// Used CPU in thousandths of a core × milliseconds.
+    used_cpu_ms: u128,
     samples: u64,
-    contended: u64,
-    below: Share,
+    /// Number of samples at which demand exceeded the cluster.
+    contended_samples: u64,
+    /// Sum over these samples of the share by which accounts were below their fair share.
+    shortfall_sum: Share,
     outcomes: Vec<Outcome>,
     queues: Queues,
     series: Series,
@@ -126,20 +129,27 @@ impl Ledger {
         capacity: Capacity,
         fairness: &Fairness,
     ) -> Self {
-        let whole = Whole::new(capacity);
-        let submits = || jobs.iter().filter_map(|job| job.submit_s).map(|s| s * 1000);
+        let scale = ShareScale::new(capacity);
+        let submits = || {
+            jobs.iter()
+                .filter_map(|job| job.submit_s)
+                .map(|seconds| seconds * 1000)
+        };
         let first = submits().min().unwrap_or(0);
         let last = submits().max().unwrap_or(0);
-        let every = SAMPLE_MS.min((last - first) / LEAST_SAMPLES).max(1);
+        let sample_interval_ms = SAMPLE_MS.min((last - first) / MIN_SAMPLES).max(1);
         let mut ledger = Self {
-            account_of: Vec::with_capacity(jobs.len()),
-            weight_of: jobs.iter().map(|job| whole.weight(&job.need)).collect(),
-            cpu_of: jobs.iter().map(|job| job.need.cpu_milli).collect(),
-            tasks_of: jobs.iter().map(|job| job.tasks).collect(),
-            whole,
+            account_by_job: Vec::with_capacity(jobs.len()),
+            task_share_by_job: jobs
+                .iter()
+                .map(|job| scale.dominant_share(&job.request))
+                .collect(),
+            task_cpu_by_job: jobs.iter().map(|job| job.request.cpu_milli).collect(),
+            tasks_by_job: jobs.iter().map(|job| job.tasks).collect(),
+            scale,
             capacity,
             accounts: Vec::new(),
-            class_of: Vec::new(),
+            class_by_account: Vec::new(),
             active: BTreeSet::new(),
             demand: 0,
             held_cpu: 0,
@@ -147,11 +157,11 @@ impl Ledger {
             first,
             last,
             next_sample: first,
-            every,
-            used: 0,
+            sample_interval_ms,
+            used_cpu_ms: 0,
             samples: 0,
-            contended: 0,
-            below: 0,
+            contended_samples: 0,
+            shortfall_sum: 0,
             outcomes: Vec::new(),
             queues: Queues::default(),
             series: Series::new(workload, first, last),
@@ -161,16 +171,16 @@ impl Ledger {
     }
 
     fn open_accounts(&mut self, workload: &Workload, jobs: &[&Job], fairness: &Fairness) {
-        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut account_index: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for job in jobs {
-            let (class, weight) = fairness.class_of(workload, job);
-            let at = *known.entry((class, job.user)).or_insert_with(|| {
+            let (class, weight) = fairness.class_and_weight(workload, job);
+            let account = *account_index.entry((class, job.user)).or_insert_with(|| {
                 self.accounts.push(Account::default());
-                self.class_of.push((class, weight));
+                self.class_by_account.push((class, weight));
                 self.accounts.len() - 1
             });
-            self.account_of.push(at);
-            self.series.belongs(at, job.user);
+            self.account_by_job.push(account);
+            self.series.set_user(account, job.user);
             self.outcomes.push(Outcome {
                 submitted: job.submit_s.unwrap_or(0) * 1000,
                 run_s: job.run_s().unwrap_or(0),
@@ -179,80 +189,81 @@ impl Ledger {
         }
     }
 
-    /// Advances the clock. The current holdings lasted until `to`. A sample at exactly that moment
+    /// Advances the clock. The current holdings lasted until `end`. A sample at exactly that moment
     /// is taken after all events of the moment.
-    pub fn advance(&mut self, to: Moment) {
-        while self.next_sample < to && self.next_sample <= self.last {
+    pub fn advance(&mut self, end: Moment) {
+        while self.next_sample < end && self.next_sample <= self.last {
             self.sample();
-            self.next_sample += self.every;
+            self.next_sample += self.sample_interval_ms;
         }
-        let (from, until) = (
+        let (counted_from, counted_until) = (
             self.now.clamp(self.first, self.last),
-            to.clamp(self.first, self.last),
+            end.clamp(self.first, self.last),
         );
-        self.used += u128::from(self.held_cpu) * u128::from(until.saturating_sub(from));
-        self.now = self.now.max(to);
+        self.used_cpu_ms +=
+            u128::from(self.held_cpu) * u128::from(counted_until.saturating_sub(counted_from));
+        self.now = self.now.max(end);
     }
 
-    pub fn submitted(&mut self, job: usize) {
-        let demand = self.weight_of[job] * Share::from(self.tasks_of[job]);
-        let account = self.account_of[job];
+    pub fn record_submission(&mut self, job: usize) {
+        let demand = self.task_share_by_job[job] * Share::from(self.tasks_by_job[job]);
+        let account = self.account_by_job[job];
         self.accounts[account].demand += demand;
         self.demand += demand;
         self.active.insert(account);
     }
 
     /// Records that tasks of the job started.
-    pub fn gained(&mut self, job: usize, tasks: u64) {
-        let share = self.weight_of[job] * Share::from(tasks);
-        self.accounts[self.account_of[job]].held += share;
-        self.queues.gained(self.outcomes[job].queue, share);
-        self.held_cpu += self.cpu_of[job] * tasks;
+    pub fn record_start(&mut self, job: usize, tasks: u64) {
+        let share = self.task_share_by_job[job] * Share::from(tasks);
+        self.accounts[self.account_by_job[job]].held += share;
+        self.queues.add_share(self.outcomes[job].queue, share);
+        self.held_cpu += self.task_cpu_by_job[job] * tasks;
         self.outcomes[job].started.get_or_insert(self.now);
     }
 
     /// Records that tasks of the job stopped, at their end or before.
-    pub fn gave_up(&mut self, job: usize, tasks: u64) {
-        let share = self.weight_of[job] * Share::from(tasks);
-        self.accounts[self.account_of[job]].held -= share;
-        self.queues.gave_up(self.outcomes[job].queue, share);
-        self.held_cpu -= self.cpu_of[job] * tasks;
+    pub fn record_stop(&mut self, job: usize, tasks: u64) {
+        let share = self.task_share_by_job[job] * Share::from(tasks);
+        self.accounts[self.account_by_job[job]].held -= share;
+        self.queues.remove_share(self.outcomes[job].queue, share);
+        self.held_cpu -= self.task_cpu_by_job[job] * tasks;
     }
 
     /// Records that processes or a whole gang were preempted. Each core lost this many milliseconds
     /// of work.
-    pub fn evicted(&mut self, job: usize, count: u64, task_ms: u64) {
+    pub fn record_preemption(&mut self, job: usize, count: u64, task_ms: u64) {
         let outcome = &mut self.outcomes[job];
         outcome.evictions += count;
-        outcome.lost += u128::from(task_ms) * u128::from(self.cpu_of[job]);
+        outcome.lost += u128::from(task_ms) * u128::from(self.task_cpu_by_job[job]);
     }
 
-    pub fn ended(&mut self, job: usize) {
-        self.leaves(job);
+    pub fn record_end(&mut self, job: usize) {
+        self.remove_demand(job);
         self.outcomes[job].ended = Some(self.now);
     }
 
-    pub fn refused(&mut self, job: usize, refused: Refused) {
-        self.leaves(job);
-        self.outcomes[job].refused = Some(refused);
+    pub fn record_refusal(&mut self, job: usize, refusal: UnservedReason) {
+        self.remove_demand(job);
+        self.outcomes[job].refusal = Some(refusal);
     }
 
-    pub fn never_started(&self, job: usize) -> bool {
+    pub fn has_never_started(&self, job: usize) -> bool {
         self.outcomes[job].started.is_none()
     }
 
-    pub fn still_waits(&mut self, job: usize, why: Refused) {
-        self.outcomes[job].waits = Some(why);
+    pub fn record_waiting(&mut self, job: usize, reason: UnservedReason) {
+        self.outcomes[job].waiting_reason = Some(reason);
     }
 
     /// Records the queue of a job before its first start.
-    pub fn enters(&mut self, job: usize, queue: &str) {
+    pub fn record_queue(&mut self, job: usize, queue: &str) {
         self.outcomes[job].queue = Some(self.queues.index(queue));
     }
 
-    fn leaves(&mut self, job: usize) {
-        let demand = self.weight_of[job] * Share::from(self.tasks_of[job]);
-        let account = self.account_of[job];
+    fn remove_demand(&mut self, job: usize) {
+        let demand = self.task_share_by_job[job] * Share::from(self.tasks_by_job[job]);
+        let account = self.account_by_job[job];
         self.accounts[account].demand -= demand;
         self.demand -= demand;
         if self.accounts[account].demand == 0 {
@@ -266,36 +277,39 @@ impl Ledger {
             used: self.held_cpu,
             capacity: self.capacity.cpu_milli,
         };
-        let held = self.active.iter().map(|at| (*at, self.accounts[*at].held));
+        let held = self
+            .active
+            .iter()
+            .map(|account| (*account, self.accounts[*account].held));
         self.series
-            .sample(self.next_sample, cpu, held, self.whole.parts);
-        let contended = self.demand > self.whole.parts;
+            .sample(self.next_sample, cpu, held, self.scale.total);
+        let contended = self.demand > self.scale.total;
         self.queues.sample(contended);
-        let held = self.queues.held();
+        let held = self.queues.held_shares();
         self.series
-            .sample_queues(self.next_sample, held, self.whole.parts);
+            .sample_queues(self.next_sample, held, self.scale.total);
         if !contended {
             return;
         }
-        self.contended += 1;
-        for (at, fair) in self.fair() {
-            let account = &mut self.accounts[at];
-            account.fair_sum += fair;
+        self.contended_samples += 1;
+        for (index, fair_share) in self.fair_shares() {
+            let account = &mut self.accounts[index];
+            account.fair_sum += fair_share;
             account.held_sum += account.held;
-            self.below += fair.saturating_sub(account.held);
+            self.shortfall_sum += fair_share.saturating_sub(account.held);
         }
     }
 
     /// Returns the current fair share of each account.
-    fn fair(&self) -> Vec<(usize, Share)> {
-        let member = |at: &usize| Member {
-            class: self.class_of[*at].0,
-            class_weight: self.class_of[*at].1,
-            demand: self.accounts[*at].demand,
+    fn fair_shares(&self) -> Vec<(usize, Share)> {
+        let member = |account: &usize| Member {
+            class: self.class_by_account[*account].0,
+            class_weight: self.class_by_account[*account].1,
+            demand: self.accounts[*account].demand,
         };
         let members: Vec<Member> = self.active.iter().map(member).collect();
-        let parts = two_levels(self.whole.parts, &members);
-        self.active.iter().copied().zip(parts).collect()
+        let shares = two_levels(self.scale.total, &members);
+        self.active.iter().copied().zip(shares).collect()
     }
 
     /// Ends the measurement. Adds the samples up to the end of the window and returns the results.

@@ -5,14 +5,14 @@
 
 pub mod defrag;
 mod fragmentation;
+mod gpu_node;
 pub mod inflation;
-pub mod planned;
+pub mod planner_inflation;
 mod policy;
-mod site;
 
 pub use fragmentation::{Demand, Fragmentation};
+pub use gpu_node::{GpuNode, GpuNodes, Pod, Shape};
 pub use policy::{Policy, Scorer};
-pub use site::{Pod, Shape, Site, Sites};
 
 #[cfg(test)]
 mod tests;

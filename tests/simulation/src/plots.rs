@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    draw::{Axis, COLOURS, Chart},
-    measure::{Bucket, Results, Series, real, wait_ms},
+    measure::{Bucket, Results, Series, to_f64, wait_ms},
+    svg_chart::{Axis, COLOURS, Chart},
 };
 
 /// Number of users or queues drawn separately. The others are drawn together.
-const DRAWN: usize = 8;
-const WAITS: [(u64, &str); 10] = [
+const MAX_DRAWN: usize = 8;
+const WAIT_TICKS: [(u64, &str); 10] = [
     (1, "1 s"),
     (10, "10 s"),
     (60, "1 min"),
@@ -23,33 +23,33 @@ const WAITS: [(u64, &str); 10] = [
 ];
 
 /// Returns all charts as file names with their contents.
-pub fn all(results: &Results, policy: &str) -> Vec<(&'static str, String)> {
+pub fn draw_all(results: &Results, policy: &str) -> Vec<(&'static str, String)> {
     let series = &results.series;
-    let users = Owners {
+    let users = ShareOwners {
         title: "user",
         names: &series.user_names,
-        nameless: "(no user)",
+        placeholder: "(no user)",
         held: |bucket| &bucket.held,
     };
-    let queues = Owners {
+    let queues = ShareOwners {
         title: "queue",
         names: &series.queue_names,
-        nameless: "",
+        placeholder: "",
         held: |bucket| &bucket.by_queue,
     };
-    let mut all = vec![
-        ("shares.svg", shares(series, policy, &users)),
-        ("utilisation.svg", utilisation(series, policy)),
-        ("waits.svg", waits(results, policy)),
+    let mut charts = vec![
+        ("shares.svg", draw_shares(series, policy, &users)),
+        ("utilisation.svg", draw_utilisation(series, policy)),
+        ("waits.svg", draw_waits(results, policy)),
     ];
     if !series.queue_names.is_empty() {
-        all.push(("queues.svg", shares(series, policy, &queues)));
+        charts.push(("queues.svg", draw_shares(series, policy, &queues)));
     }
-    all
+    charts
 }
 
 /// Returns a unit in which the window has a readable length, and its milliseconds.
-fn unit(span_ms: u64) -> (&'static str, f64) {
+fn time_unit(span_ms: u64) -> (&'static str, f64) {
     match span_ms {
         0..600_000 => ("seconds", 1_000.0),
         600_000..36_000_000 => ("minutes", 60_000.0),
@@ -60,132 +60,138 @@ fn unit(span_ms: u64) -> (&'static str, f64) {
 
 fn time_axis(series: &Series) -> (Axis, f64) {
     let span = series.last - series.first;
-    let (name, ms) = unit(span);
+    let (name, ms) = time_unit(span);
     let axis = Axis::linear(
         format!("{name} since the first submission"),
-        real(span.into()) / ms,
+        to_f64(span.into()) / ms,
     );
-    (axis, real(span.into()) / ms)
+    (axis, to_f64(span.into()) / ms)
 }
 
 /// Returns the middle of each bucket that has samples, and the bucket.
-fn places(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
-    let count = real(series.buckets.len() as u128);
-    let seen = series
+fn bucket_positions(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
+    let count = to_f64(series.buckets.len() as u128);
+    let with_samples = series
         .buckets
         .iter()
         .enumerate()
         .filter(|(_, bucket)| bucket.samples > 0);
-    seen.map(|(at, bucket)| ((real(at as u128) + 0.5) / count * length, bucket))
+    with_samples
+        .map(|(index, bucket)| ((to_f64(index as u128) + 0.5) / count * length, bucket))
         .collect()
 }
 
 /// Converts millionths summed over samples to percent.
 fn percent(sum: u64, samples: u64) -> f64 {
-    real(sum.into()) / real(samples.into()) / 10_000.0
+    to_f64(sum.into()) / to_f64(samples.into()) / 10_000.0
 }
 
 /// The users or queues of a chart of shares.
-struct Owners<'a> {
+struct ShareOwners<'a> {
     title: &'a str,
     names: &'a [String],
-    nameless: &'a str,
+    placeholder: &'a str,
     held: fn(&Bucket) -> &BTreeMap<usize, u64>,
 }
 
-fn shares(series: &Series, policy: &str, owners: &Owners) -> String {
+fn draw_shares(series: &Series, policy: &str, owners: &ShareOwners) -> String {
     let mut totals: BTreeMap<usize, u64> = BTreeMap::new();
     for bucket in &series.buckets {
         for (owner, held) in (owners.held)(bucket) {
             *totals.entry(*owner).or_default() += held;
         }
     }
-    let mut order: Vec<(usize, u64)> = totals.into_iter().collect();
-    order.sort_by_key(|(owner, held)| (std::cmp::Reverse(*held), *owner));
-    let drawn: Vec<usize> = order.iter().take(DRAWN).map(|(owner, _)| *owner).collect();
+    let mut by_total: Vec<(usize, u64)> = totals.into_iter().collect();
+    by_total.sort_by_key(|(owner, held)| (std::cmp::Reverse(*held), *owner));
+    let drawn_owners: Vec<usize> = by_total
+        .iter()
+        .take(MAX_DRAWN)
+        .map(|(owner, _)| *owner)
+        .collect();
     let (axis, length) = time_axis(series);
     let title = format!("Dominant shares per {}, {policy}", owners.title);
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the cluster", 100.0));
-    let places = places(series, length);
-    let mut floor = vec![0.0; places.len()];
-    let mut band = |chart: &mut Chart, name: &str, colour, held: &dyn Fn(&Bucket) -> u64| {
-        let pieces = places.iter().zip(&mut floor).map(|((x, bucket), floor)| {
-            let low = *floor;
-            *floor += percent(held(bucket), bucket.samples);
-            (*x, low, *floor)
+    let positions = bucket_positions(series, length);
+    let mut tops = vec![0.0; positions.len()];
+    let mut draw_band = |chart: &mut Chart, name: &str, colour, held: &dyn Fn(&Bucket) -> u64| {
+        let band = positions.iter().zip(&mut tops).map(|((x, bucket), top)| {
+            let low = *top;
+            *top += percent(held(bucket), bucket.samples);
+            (*x, low, *top)
         });
-        let pieces: Vec<(f64, f64, f64)> = pieces.collect();
-        chart.area(name, &pieces, colour);
+        let band: Vec<(f64, f64, f64)> = band.collect();
+        chart.draw_area(name, &band, colour);
     };
-    for (owner, colour) in drawn.iter().zip(COLOURS) {
+    for (owner, colour) in drawn_owners.iter().zip(COLOURS) {
         let name = match owners.names[*owner].as_str() {
-            "" => owners.nameless,
+            "" => owners.placeholder,
             name => name,
         };
         let held = |bucket: &Bucket| (owners.held)(bucket).get(owner).copied().unwrap_or(0);
-        band(&mut chart, name, colour, &held);
+        draw_band(&mut chart, name, colour, &held);
     }
-    if order.len() > DRAWN {
-        let name = format!("{} others", order.len() - DRAWN);
+    if by_total.len() > MAX_DRAWN {
+        let name = format!("{} others", by_total.len() - MAX_DRAWN);
         let held = |bucket: &Bucket| {
-            let all = (owners.held)(bucket).iter();
-            let rest = all.filter(|(owner, _)| !drawn.contains(owner));
-            rest.map(|(_, held)| held).sum()
+            let all_holdings = (owners.held)(bucket).iter();
+            let others = all_holdings.filter(|(owner, _)| !drawn_owners.contains(owner));
+            others.map(|(_, held)| held).sum()
         };
-        band(&mut chart, &name, COLOURS[DRAWN], &held);
+        draw_band(&mut chart, &name, COLOURS[MAX_DRAWN], &held);
     }
-    chart.svg()
+    chart.to_svg()
 }
 
-fn utilisation(series: &Series, policy: &str) -> String {
+fn draw_utilisation(series: &Series, policy: &str) -> String {
     let (axis, length) = time_axis(series);
     let title = format!("Cpu in use, {policy}");
     let mut chart = Chart::new(title, axis, Axis::linear("percent of all cpu", 100.0));
-    let used: Vec<(f64, f64)> = places(series, length)
+    let used_percent: Vec<(f64, f64)> = bucket_positions(series, length)
         .into_iter()
         .map(|(x, bucket)| (x, percent(bucket.cpu_used, bucket.samples)))
         .collect();
-    chart.line("in use", &used, COLOURS[0]);
-    if !used.is_empty() {
-        let mean = used.iter().map(|(_, y)| y).sum::<f64>() / real(used.len() as u128);
-        chart.line("mean", &[(0.0, mean), (length, mean)], COLOURS[3]);
+    chart.draw_line("in use", &used_percent, COLOURS[0]);
+    if !used_percent.is_empty() {
+        let mean =
+            used_percent.iter().map(|(_, y)| y).sum::<f64>() / to_f64(used_percent.len() as u128);
+        chart.draw_line("mean", &[(0.0, mean), (length, mean)], COLOURS[3]);
     }
-    chart.svg()
+    chart.to_svg()
 }
 
 /// Draws the fraction of jobs that waited at most this long, on a logarithmic scale.
-fn waits(results: &Results, policy: &str) -> String {
+fn draw_waits(results: &Results, policy: &str) -> String {
     let done = results
         .outcomes
         .iter()
         .filter(|outcome| outcome.ended.is_some());
     let mut waits: Vec<u64> = done.map(wait_ms).collect();
     waits.sort_unstable();
-    let place = |ms: u64| (1.0 + real(ms.into()) / 1000.0).log10();
+    let log_scale = |ms: u64| (1.0 + to_f64(ms.into()) / 1000.0).log10();
     let longest = waits.last().copied().unwrap_or(0).max(10_000);
-    let marks = WAITS
+    let ticks = WAIT_TICKS
         .iter()
         .filter(|(seconds, _)| seconds * 1000 <= longest);
     let axis = Axis {
         label: "wait until the first start (logarithmic)".into(),
-        max: place(longest),
-        marks: std::iter::once((0.0, "0".to_owned()))
-            .chain(marks.map(|(seconds, text)| (place(seconds * 1000), (*text).to_owned())))
+        max: log_scale(longest),
+        ticks: std::iter::once((0.0, "0".to_owned()))
+            .chain(ticks.map(|(seconds, text)| (log_scale(seconds * 1000), (*text).to_owned())))
             .collect(),
     };
     let title = format!("Wait distribution, {policy}");
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the jobs", 100.0));
-    let count = real(waits.len().max(1) as u128);
+    let count = to_f64(waits.len().max(1) as u128);
     let mut points = Vec::new();
     // Steps finer than a quarter of a percent are not visible.
-    let every = (waits.len() / 400).max(1);
-    for (at, wait) in waits.iter().enumerate() {
-        if at % every == 0 || at + 1 == waits.len() {
-            points.push((place(*wait), 100.0 * real(at as u128 + 1) / count));
+    let step = (waits.len() / 400).max(1);
+    for (index, wait) in waits.iter().enumerate() {
+        if index % step == 0 || index + 1 == waits.len() {
+            points.push((log_scale(*wait), 100.0 * to_f64(index as u128 + 1) / count));
         }
     }
-    chart.line("waited at most", &points, COLOURS[0]);
-    chart.svg()
+    chart.draw_line("waited at most", &points, COLOURS[0]);
+    chart.to_svg()
 }
 
 #[cfg(test)]
@@ -194,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_unit_of_time_fits_the_window() {
-        assert_eq!(unit(5_000).0, "seconds");
-        assert_eq!(unit(89 * 86_400_000).0, "days");
+        assert_eq!(time_unit(5_000).0, "seconds");
+        assert_eq!(time_unit(89 * 86_400_000).0, "days");
     }
 }

@@ -5,7 +5,7 @@ use crate::packing::Policy;
 
 /// Returns the percent of GPUs that are allocated after all arrivals of protocol A. The first
 /// figure comes from the authors (ATC '23), the second from another implementation of the protocol.
-pub fn inflation(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
+pub fn inflation_figures(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
     let row = match list {
         "default" => [
             87.47, 87.67, 90.85, 90.85, 93.08, 93.22, 94.48, 95.39, 95.36,
@@ -59,7 +59,7 @@ pub const DEFRAGMENTED: [(u64, [u64; 3]); 4] = [
 pub struct Row {
     pub trace: &'static str,
     pub nodes: usize,
-    /// The name of a [`Yardstick`](crate::Yardstick).
+    /// The name of a [`Baseline`](crate::Baseline).
     pub policy: &'static str,
     pub wait_s: Option<f64>,
     pub flow_s: Option<f64>,
@@ -73,7 +73,7 @@ pub struct Row {
 /// Figures in the order of [`Row`]. A negative figure is not recorded.
 type Figures = (&'static str, [f64; 7]);
 
-const NO: f64 = -1.0;
+const NOT_RECORDED: f64 = -1.0;
 
 const KTH: [Figures; 6] = [
     (
@@ -112,18 +112,103 @@ const GAIA: [Figures; 14] = [
         [13_203.0, 28_826.0, 77.6, 0.103, 0.967, 7.893, 0.100],
     ),
     // A process is preempted only for a user that is this many processes below the fair share.
-    ("fluid-2", [NO, 19_012.0, 1.51, 0.0006, NO, 0.044, 1.27]),
-    ("fluid-4", [NO, 19_005.0, 1.52, 0.0011, NO, 0.038, 1.16]),
+    (
+        "fluid-2",
+        [
+            NOT_RECORDED,
+            19_012.0,
+            1.51,
+            0.0006,
+            NOT_RECORDED,
+            0.044,
+            1.27,
+        ],
+    ),
+    (
+        "fluid-4",
+        [
+            NOT_RECORDED,
+            19_005.0,
+            1.52,
+            0.0011,
+            NOT_RECORDED,
+            0.038,
+            1.16,
+        ],
+    ),
     // A job is not preempted after it has run for this time.
-    ("gang-1h", [6_226.0, NO, 34.9, 0.118, NO, 0.21, NO]),
-    ("gang-4h", [5_973.0, NO, 28.8, 0.077, NO, 0.81, NO]),
-    ("gang-12h", [6_647.0, NO, 33.3, 0.058, NO, 1.99, NO]),
-    ("gang-24h", [8_105.0, NO, 37.7, 0.055, NO, 3.54, NO]),
+    (
+        "gang-1h",
+        [
+            6_226.0,
+            NOT_RECORDED,
+            34.9,
+            0.118,
+            NOT_RECORDED,
+            0.21,
+            NOT_RECORDED,
+        ],
+    ),
+    (
+        "gang-4h",
+        [
+            5_973.0,
+            NOT_RECORDED,
+            28.8,
+            0.077,
+            NOT_RECORDED,
+            0.81,
+            NOT_RECORDED,
+        ],
+    ),
+    (
+        "gang-12h",
+        [
+            6_647.0,
+            NOT_RECORDED,
+            33.3,
+            0.058,
+            NOT_RECORDED,
+            1.99,
+            NOT_RECORDED,
+        ],
+    ),
+    (
+        "gang-24h",
+        [
+            8_105.0,
+            NOT_RECORDED,
+            37.7,
+            0.055,
+            NOT_RECORDED,
+            3.54,
+            NOT_RECORDED,
+        ],
+    ),
     // The classes have the weights 200, 100 and 25.
-    ("easy-weighted", [NO, NO, NO, 0.353, NO, NO, NO]),
+    (
+        "easy-weighted",
+        [
+            NOT_RECORDED,
+            NOT_RECORDED,
+            NOT_RECORDED,
+            0.353,
+            NOT_RECORDED,
+            NOT_RECORDED,
+            NOT_RECORDED,
+        ],
+    ),
     (
         "fluid-weighted",
-        [765.0, NO, 1.99, 0.0004, 1.000, 0.084, NO],
+        [
+            765.0,
+            NOT_RECORDED,
+            1.99,
+            0.0004,
+            1.000,
+            0.084,
+            NOT_RECORDED,
+        ],
     ),
 ];
 const GAIA_88: [Figures; 7] = [
@@ -138,17 +223,36 @@ const GAIA_88: [Figures; 7] = [
         "gang",
         [17_006.0, 32_072.0, 87.8, 0.139, 0.962, 0.311, 0.185],
     ),
-    ("easy-weighted", [NO, NO, NO, 0.484, NO, NO, NO]),
+    (
+        "easy-weighted",
+        [
+            NOT_RECORDED,
+            NOT_RECORDED,
+            NOT_RECORDED,
+            0.484,
+            NOT_RECORDED,
+            NOT_RECORDED,
+            NOT_RECORDED,
+        ],
+    ),
     (
         "fluid-weighted",
-        [4_034.0, NO, 7.65, 0.0007, 1.000, 0.097, NO],
+        [
+            4_034.0,
+            NOT_RECORDED,
+            7.65,
+            0.0007,
+            1.000,
+            0.097,
+            NOT_RECORDED,
+        ],
     ),
 ];
 
 /// Mean flow time in seconds and mean bounded slowdown that others published for EASY on kth1996.
 pub const EASY_ON_KTH: (f64, f64) = (15_696.8, 92.58);
 
-pub fn batch() -> Vec<Row> {
+pub fn batch_rows() -> Vec<Row> {
     let rows = |trace, nodes, figures: &'static [Figures]| {
         figures
             .iter()
@@ -162,30 +266,34 @@ pub fn batch() -> Vec<Row> {
 
 fn row(trace: &'static str, nodes: usize, published: &'static Figures) -> Row {
     let (policy, figures) = published;
-    let known = |at: usize| Some(figures[at]).filter(|figure| *figure >= 0.0);
+    let recorded = |column: usize| Some(figures[column]).filter(|figure| *figure >= 0.0);
     Row {
         trace,
         nodes,
         policy,
-        wait_s: known(0),
-        flow_s: known(1),
-        slowdown: known(2),
-        deviation: known(3),
-        jain: known(4),
-        waste_percent: known(5),
-        evictions: known(6),
+        wait_s: recorded(0),
+        flow_s: recorded(1),
+        slowdown: recorded(2),
+        deviation: recorded(3),
+        jain: recorded(4),
+        waste_percent: recorded(5),
+        evictions: recorded(6),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Yardstick;
+    use crate::Baseline;
 
     #[test]
     fn every_row_can_be_run() {
-        for row in batch() {
-            assert!(Yardstick::named(row.policy).is_some(), "{}", row.policy);
+        for row in batch_rows() {
+            assert!(
+                Baseline::find_by_name(row.policy).is_some(),
+                "{}",
+                row.policy
+            );
         }
     }
 }

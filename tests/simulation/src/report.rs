@@ -19,25 +19,29 @@ pub fn jobs_csv(case: &Case, results: &Results) -> String {
         "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\
          evictions,lost_core_s",
     );
-    let queued = |o: &Outcome| o.queue.is_some() || o.refused.is_some();
-    let queues = results.outcomes.iter().any(queued);
-    text += if queues { ",queue,refused\n" } else { "\n" };
+    let has_queue_result = |outcome: &Outcome| outcome.queue.is_some() || outcome.refusal.is_some();
+    let with_queues = results.outcomes.iter().any(has_queue_result);
+    text += if with_queues {
+        ",queue,refused\n"
+    } else {
+        "\n"
+    };
     for (job, outcome) in case.jobs.iter().zip(&results.outcomes) {
-        let (user, class) = (&case.workload.users, &case.workload.classes);
-        let at = |moment: Option<u64>| moment.map(seconds).unwrap_or_default();
+        let (users, classes) = (&case.workload.users, &case.workload.classes);
+        let time = |moment: Option<u64>| moment.map(seconds).unwrap_or_default();
         let ended = outcome.ended.is_some();
         let lost = outcome.lost / 1000;
         let fields = [
             job.id.clone(),
-            user.name(job.user).to_owned(),
-            class.name(job.class).to_owned(),
+            users.name(job.user).to_owned(),
+            classes.name(job.class).to_owned(),
             job.tasks.to_string(),
             seconds(outcome.submitted),
-            at(outcome.started),
-            at(outcome.ended),
+            time(outcome.started),
+            time(outcome.ended),
             outcome.run_s.to_string(),
-            at(outcome.started.map(|_| wait_ms(outcome))),
-            at(outcome.ended.map(|_| flow_ms(outcome))),
+            time(outcome.started.map(|_| wait_ms(outcome))),
+            time(outcome.ended.map(|_| flow_ms(outcome))),
             if ended {
                 format!("{:.3}", slowdown(outcome))
             } else {
@@ -47,11 +51,11 @@ pub fn jobs_csv(case: &Case, results: &Results) -> String {
             format!("{}.{:03}", lost / 1000, lost % 1000),
         ];
         write!(text, "{}", fields.join(",")).expect("a string takes text");
-        if queues {
+        if with_queues {
             let queue = outcome
                 .queue
-                .map(|at| results.series.queue_names[at].as_str());
-            let refused = outcome.refused.as_ref().map(|it| it.reason.as_str());
+                .map(|queue| results.series.queue_names[queue].as_str());
+            let refused = outcome.refusal.as_ref().map(|it| it.reason.as_str());
             let (queue, refused) = (queue.unwrap_or_default(), refused.unwrap_or_default());
             write!(text, ",{queue},{refused}").expect("a string takes text");
         }

@@ -1,46 +1,50 @@
 //! Shares of the whole cluster as exact integers, and their fair division.
 //!
-//! The weight of a task is the largest part of the cluster that it takes in any dimension. The
-//! whole is the product of the capacities, so every such part is a whole number. A division without
-//! remainder in real numbers has none here either.
+//! The dominant share of a task is the largest part of the cluster that it takes in any dimension.
+//! The total is the product of the capacities, so every such part is a whole number. A division
+//! without remainder in real numbers has none here either.
 
 use std::collections::BTreeMap;
 
-use crate::{cluster::Capacity, trace::Need};
+use crate::{cluster::Capacity, trace::TaskRequest};
 
-/// Parts of the cluster.
+/// An amount of the cluster, relative to [`ShareScale::total`].
 pub type Share = u128;
 
-/// The capacity of the cluster in each dimension that counts.
+/// Converts amounts of resources to shares of the cluster. Dimensions without capacity are ignored.
 #[derive(Debug, Clone)]
-pub struct Whole {
+pub struct ShareScale {
     capacity: Capacity,
-    pub parts: Share,
+    /// The share of the whole cluster.
+    pub total: Share,
 }
 
-impl Whole {
+impl ShareScale {
     pub fn new(capacity: Capacity) -> Self {
         let amounts = [capacity.cpu_milli, capacity.memory_mib, capacity.gpu_milli];
-        let parts = amounts
+        let total = amounts
             .into_iter()
             .filter(|amount| *amount > 0)
             .map(Share::from)
             .product();
-        Self { capacity, parts }
+        Self { capacity, total }
     }
 
-    /// Returns the weight of one task, which is that of its largest dimension.
-    pub fn weight(&self, need: &Need) -> Share {
+    /// Returns the share of one task in its largest dimension.
+    pub fn dominant_share(&self, request: &TaskRequest) -> Share {
         let dimensions = [
-            (need.cpu_milli, self.capacity.cpu_milli),
-            (need.memory_mib, self.capacity.memory_mib),
-            (need.gpu_milli * need.gpu_count, self.capacity.gpu_milli),
+            (request.cpu_milli, self.capacity.cpu_milli),
+            (request.memory_mib, self.capacity.memory_mib),
+            (
+                request.gpu_milli * request.gpu_count,
+                self.capacity.gpu_milli,
+            ),
         ];
-        let known = dimensions.into_iter().filter(|(_, capacity)| *capacity > 0);
-        let weights = known
-            .map(|(amount, capacity)| Share::from(amount) * (self.parts / Share::from(capacity)));
-        // A task that needs nothing still has the minimum weight.
-        weights.max().unwrap_or(0).max(1)
+        let with_capacity = dimensions.into_iter().filter(|(_, capacity)| *capacity > 0);
+        let shares = with_capacity
+            .map(|(amount, capacity)| Share::from(amount) * (self.total / Share::from(capacity)));
+        // A task that requests nothing still has the minimum share.
+        shares.max().unwrap_or(0).max(1)
     }
 }
 
@@ -54,28 +58,28 @@ pub struct Claim {
 /// Divides by weighted max-min. Each result is at most the demand. The remainder goes to the others
 /// by weight.
 pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
-    let mut given = vec![0; claims.len()];
-    let mut order: Vec<usize> = (0..claims.len()).collect();
+    let mut shares = vec![0; claims.len()];
+    let mut by_demand: Vec<usize> = (0..claims.len()).collect();
     // Claims are ordered by demand per unit of weight, compared without division.
-    order.sort_by(|a, b| {
-        let (a, b) = (&claims[*a], &claims[*b]);
-        let left = a.demand.saturating_mul(Share::from(b.weight));
-        left.cmp(&b.demand.saturating_mul(Share::from(a.weight)))
+    by_demand.sort_by(|first, second| {
+        let (first, second) = (&claims[*first], &claims[*second]);
+        let scaled_demand = first.demand.saturating_mul(Share::from(second.weight));
+        scaled_demand.cmp(&second.demand.saturating_mul(Share::from(first.weight)))
     });
-    let mut left = amount;
-    let mut weights: Share = claims.iter().map(|claim| Share::from(claim.weight)).sum();
-    for at in order {
-        let claim = &claims[at];
-        if weights == 0 {
+    let mut remaining = amount;
+    let mut remaining_weight: Share = claims.iter().map(|claim| Share::from(claim.weight)).sum();
+    for index in by_demand {
+        let claim = &claims[index];
+        if remaining_weight == 0 {
             break;
         }
         let weight = Share::from(claim.weight);
-        let part = (left * weight / weights).min(claim.demand);
-        given[at] = part;
-        left -= part;
-        weights -= weight;
+        let share = (remaining * weight / remaining_weight).min(claim.demand);
+        shares[index] = share;
+        remaining -= share;
+        remaining_weight -= weight;
     }
-    given
+    shares
 }
 
 /// A participant in a division of two levels.
@@ -92,31 +96,31 @@ pub struct Member {
 /// class.
 pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
     let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
-    for (at, member) in members.iter().enumerate() {
+    for (index, member) in members.iter().enumerate() {
         let claim = Claim {
             weight: member.class_weight,
             demand: 0,
         };
-        let (claim, those) = classes.entry(member.class).or_insert((claim, Vec::new()));
+        let (claim, member_indices) = classes.entry(member.class).or_insert((claim, Vec::new()));
         claim.demand += member.demand;
-        those.push(at);
+        member_indices.push(index);
     }
     let claims: Vec<Claim> = classes.values().map(|(claim, _)| *claim).collect();
-    let parts = max_min(amount, &claims);
-    let mut given = vec![0; members.len()];
-    for ((_, those), part) in classes.into_values().zip(parts) {
-        let claims: Vec<Claim> = those
+    let class_shares = max_min(amount, &claims);
+    let mut shares = vec![0; members.len()];
+    for ((_, member_indices), share) in classes.into_values().zip(class_shares) {
+        let claims: Vec<Claim> = member_indices
             .iter()
-            .map(|at| Claim {
+            .map(|index| Claim {
                 weight: 1,
-                demand: members[*at].demand,
+                demand: members[*index].demand,
             })
             .collect();
-        for (at, share) in those.into_iter().zip(max_min(part, &claims)) {
-            given[at] = share;
+        for (index, share) in member_indices.into_iter().zip(max_min(share, &claims)) {
+            shares[index] = share;
         }
     }
-    given
+    shares
 }
 
 #[cfg(test)]
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn satisfied_claims_leave_the_rest_to_the_others() {
+    fn satisfied_claims_leave_the_remainder_to_the_others() {
         assert_eq!(divide(12, &[(1, 100), (1, 2), (1, 100)]), [5, 2, 5]);
         assert_eq!(divide(12, &[(1, 3), (1, 2), (1, 4)]), [3, 2, 4]);
         assert_eq!(divide(70, &[(200, 100), (100, 5), (50, 100)]), [52, 5, 13]);
@@ -143,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn a_task_weighs_its_largest_dimension() {
-        let whole = Whole::new(Capacity {
+    fn the_share_of_a_task_is_that_of_its_largest_dimension() {
+        let scale = ShareScale::new(Capacity {
             cpu_milli: 1000,
             memory_mib: 100,
             gpu_milli: 0,
         });
-        let need = |cpu_milli, memory_mib| Need {
+        let request = |cpu_milli, memory_mib| TaskRequest {
             cpu_milli,
             memory_mib,
-            ..Need::default()
+            ..TaskRequest::default()
         };
-        assert_eq!(whole.weight(&need(100, 0)) * 10, whole.parts);
-        assert_eq!(whole.weight(&need(100, 50)) * 2, whole.parts);
-        assert_eq!(whole.weight(&need(0, 0)), 1);
+        assert_eq!(scale.dominant_share(&request(100, 0)) * 10, scale.total);
+        assert_eq!(scale.dominant_share(&request(100, 50)) * 2, scale.total);
+        assert_eq!(scale.dominant_share(&request(0, 0)), 1);
     }
 }

@@ -2,15 +2,15 @@
 //! A value that the source did not record is absent.
 
 mod csv;
-mod field;
 mod open;
+mod record;
 mod swf;
 
 use std::collections::BTreeMap;
 
 pub use csv::{read_arrivals, read_jobs, read_nodes};
-pub use field::{Bad, Fault, TraceError};
 pub use open::{open, open_jobs};
+pub use record::{Fault, InvalidLines, TraceError};
 pub use swf::read_swf;
 
 /// One recorded piece of work: equal tasks that were submitted together.
@@ -29,11 +29,11 @@ pub struct Job {
     pub limit_s: Option<u64>,
     pub tasks: u64,
     /// Resources of each task.
-    pub need: Need,
+    pub request: TaskRequest,
 }
 
 impl Job {
-    /// Returns the run time in seconds without disturbance. The source system kills the job at its
+    /// Returns the run time in seconds, at most the limit. The source system kills a job at its
     /// limit.
     pub fn run_s(&self) -> Option<u64> {
         let runtime = self.runtime_s?;
@@ -43,7 +43,7 @@ impl Job {
 
 /// Resources of one task on its node, and the nodes that it accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Need {
+pub struct TaskRequest {
     pub cpu_milli: u64,
     pub memory_mib: u64,
     pub gpu_count: u64,
@@ -71,27 +71,27 @@ pub struct Node {
 /// Names in the order of first use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    known: BTreeMap<String, usize>,
+    index_by_name: BTreeMap<String, usize>,
     list: Vec<String>,
 }
 
 impl Names {
     pub fn index(&mut self, name: &str) -> usize {
-        if let Some(at) = self.known.get(name) {
-            return *at;
+        if let Some(index) = self.index_by_name.get(name) {
+            return *index;
         }
-        let at = self.list.len();
-        self.known.insert(name.to_owned(), at);
+        let index = self.list.len();
+        self.index_by_name.insert(name.to_owned(), index);
         self.list.push(name.to_owned());
-        at
+        index
     }
 
-    pub fn name(&self, at: usize) -> &str {
-        &self.list[at]
+    pub fn name(&self, index: usize) -> &str {
+        &self.list[index]
     }
 
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.known.get(name).copied()
+        self.index_by_name.get(name).copied()
     }
 
     pub fn len(&self) -> usize {
@@ -127,8 +127,8 @@ impl Workload {
     /// Returns the jobs with a known submit time and run time, ordered by submit time. Jobs of the
     /// same second keep the order of the file.
     pub fn runnable(&self) -> Vec<&Job> {
-        let known = |job: &&Job| job.submit_s.is_some() && job.runtime_s.is_some();
-        let mut jobs: Vec<&Job> = self.jobs.iter().filter(known).collect();
+        let has_times = |job: &&Job| job.submit_s.is_some() && job.runtime_s.is_some();
+        let mut jobs: Vec<&Job> = self.jobs.iter().filter(has_times).collect();
         jobs.sort_by_key(|job| job.submit_s);
         jobs
     }

@@ -3,16 +3,16 @@
 
 use std::{error::Error, fs};
 
-use hayward_rm_scheduler_scenario::{Scenario, Shown};
+use hayward_rm_scheduler_scenario::{OutcomeOptions, Scenario};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let shown = Shown {
+    let options = OutcomeOptions {
         places: true,
         explain: false,
     };
     for file in std::env::args().skip(1) {
         let scenario = Scenario::read(&fs::read_to_string(file)?)?;
-        for outcome in scenario.run(shown)? {
+        for outcome in scenario.run(options)? {
             println!("{}", serde_json::to_string(&outcome)?);
         }
     }

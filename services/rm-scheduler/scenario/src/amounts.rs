@@ -12,11 +12,11 @@ const KIB_PER_GB: u64 = 1 << 20;
 pub struct Gigabytes(pub u64);
 
 impl<'de> Deserialize<'de> for Gigabytes {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = Number::deserialize(from)?;
-        let kib = parts(&number)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Number::deserialize(deserializer)?;
+        let kib = to_parts(&number)
             .and_then(|parts| {
-                let kib = parts.checked_mul(u128::from(KIB_PER_GB))? / PARTS;
+                let kib = parts.checked_mul(u128::from(KIB_PER_GB))? / PARTS_PER_UNIT;
                 u64::try_from(kib).ok()
             })
             .and_then(|kib| kib.checked_mul(KIB));
@@ -26,17 +26,17 @@ impl<'de> Deserialize<'de> for Gigabytes {
 }
 
 /// Maximum number of decimal places.
-const DIGITS: usize = 15;
-const PARTS: u128 = 1_000_000_000_000_000;
+const MAX_DECIMALS: usize = 15;
+const PARTS_PER_UNIT: u128 = 1_000_000_000_000_000;
 
-/// Parses a number exactly, in units of 1 / [`PARTS`].
-fn parts(number: &Number) -> Option<u128> {
+/// Parses a number exactly, in units of 1 / [`PARTS_PER_UNIT`].
+fn to_parts(number: &Number) -> Option<u128> {
     let text = number.to_string();
-    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
-    let part = part.get(..DIGITS).unwrap_or(part);
-    let part: u128 = format!("{part:0<DIGITS$}").parse().ok()?;
-    let whole: u128 = whole.parse().ok()?;
-    whole.checked_mul(PARTS)?.checked_add(part)
+    let (integer, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let fraction = fraction.get(..MAX_DECIMALS).unwrap_or(fraction);
+    let fraction: u128 = format!("{fraction:0<MAX_DECIMALS$}").parse().ok()?;
+    let integer: u128 = integer.parse().ok()?;
+    integer.checked_mul(PARTS_PER_UNIT)?.checked_add(fraction)
 }
 
 /// Maximum milliseconds: a hundred years, so that sums do not overflow.
@@ -47,43 +47,43 @@ const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 pub struct Milliseconds(pub u64);
 
 impl<'de> Deserialize<'de> for Milliseconds {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = Number::deserialize(from)?;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Number::deserialize(deserializer)?;
         let text = number.to_string();
-        let whole = text
+        let integer = text
             .split_once('.')
-            .map_or(text.as_str(), |(whole, _)| whole);
-        let whole = whole.parse().ok().filter(|ms| *ms <= MAX_MS).map(Self);
-        let wrong = || format!("{number} is no time in milliseconds: from 0 to {MAX_MS}");
-        whole.ok_or_else(|| D::Error::custom(wrong()))
+            .map_or(text.as_str(), |(integer, _)| integer);
+        let milliseconds = integer.parse().ok().filter(|ms| *ms <= MAX_MS).map(Self);
+        let message = || format!("{number} is no time in milliseconds: from 0 to {MAX_MS}");
+        milliseconds.ok_or_else(|| D::Error::custom(message()))
     }
 }
 
 /// A field that is absent, `null` or has a value. `null` removes a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Given<T> {
+pub enum NullableField<T> {
     #[default]
-    Nothing,
-    None,
-    Some(T),
+    Absent,
+    Null,
+    Value(T),
 }
 
-impl<T> Given<T> {
-    /// The value after this field, given the value before.
-    pub fn or(self, before: Option<T>) -> Option<T> {
+impl<T> NullableField<T> {
+    /// Returns the new value. An absent field keeps the previous one.
+    pub fn or_previous(self, previous: Option<T>) -> Option<T> {
         match self {
-            Self::Nothing => before,
-            Self::None => None,
-            Self::Some(value) => Some(value),
+            Self::Absent => previous,
+            Self::Null => None,
+            Self::Value(value) => Some(value),
         }
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(match Option::deserialize(from)? {
-            None => Self::None,
-            Some(value) => Self::Some(value),
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for NullableField<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Option::deserialize(deserializer)? {
+            None => Self::Null,
+            Some(value) => Self::Value(value),
         })
     }
 }
@@ -92,15 +92,16 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     pub processes: u64,
-    pub keeps: bool,
+    /// Whether the limit is the number of processes that the work holds.
+    pub keeps_held: bool,
 }
 
 impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = i64::deserialize(from)?;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(deserializer)?;
         Ok(Self {
             processes: u64::try_from(number).unwrap_or(u64::MAX),
-            keeps: number < 0,
+            keeps_held: number < 0,
         })
     }
 }

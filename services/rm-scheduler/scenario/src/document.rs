@@ -1,9 +1,9 @@
-//! Schema of the document. Unknown fields are errors, except fields for comments.
+//! Schema of a scenario document. Unknown fields are errors, except fields for comments.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::amounts::{Gigabytes, Given, Limit, Milliseconds};
+use crate::amounts::{Gigabytes, Limit, Milliseconds, NullableField};
 
 pub const FORMAT: &str = "hayward-scenario/1";
 
@@ -26,12 +26,13 @@ pub struct Document {
     pub cycles: Vec<CycleDocument>,
 }
 
-/// Settings of DUCC. An absent one has its default.
+/// Settings of Apache UIMA-DUCC, whose scheduler is the reference for the rules of fair share. An
+/// absent one has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
     dead_code,
-    reason = "what concerns no scenario is read for its form alone"
+    reason = "settings without effect are read only to check their form"
 )]
 pub struct SettingsDocument {
     #[serde(alias = "quantum_gb")]
@@ -43,7 +44,7 @@ pub struct SettingsDocument {
     pub fragmentation_threshold: Option<u64>,
     pub defragmentation: Option<bool>,
     #[serde(default)]
-    pub global_allotment_gb: Given<Gigabytes>,
+    pub global_allotment_gb: NullableField<Gigabytes>,
     pub use_global_allotment: Option<bool>,
     pub reserve_overage_gb: Option<Gigabytes>,
     #[serde(alias = "node_reserved_gb")]
@@ -190,7 +191,7 @@ pub enum Event {
         #[serde(default)]
         work_remaining: Option<u64>,
         #[serde(default)]
-        time_per_item_ms: Given<Milliseconds>,
+        time_per_item_ms: NullableField<Milliseconds>,
         #[serde(default)]
         max_processes: Option<Limit>,
     },
@@ -237,7 +238,7 @@ pub struct Submit {
 }
 
 /// Removes fields for comments and expectations, which the planner does not use.
-pub fn strip(value: &mut Value) {
+pub fn remove_annotations(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, _| {
@@ -245,11 +246,11 @@ pub fn strip(value: &mut Value) {
             });
             for (name, value) in fields.iter_mut() {
                 if name != "labels" {
-                    strip(value);
+                    remove_annotations(value);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Array(items) => items.iter_mut().for_each(remove_annotations),
         _ => {}
     }
 }

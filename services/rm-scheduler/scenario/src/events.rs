@@ -1,4 +1,4 @@
-//! Applies the events of a cycle in their order, before its plan.
+//! Applies the events of a scenario cycle to the simulated fleet in their order, before its plan.
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::{
     Error,
-    amounts::{Given, Limit, Milliseconds},
+    amounts::{Limit, Milliseconds, NullableField},
     document::{Event, PoolDocument, SettingsDocument, Submit},
-    fleet::Fleet,
+    fleet::SimulatedFleet,
     policy,
     validate::PolicyParts,
 };
 
-impl Fleet {
+impl SimulatedFleet {
     pub fn apply(&mut self, event: &Event) -> Result<(), Error> {
         match event {
             Event::NodeReport {
@@ -30,7 +30,7 @@ impl Fleet {
                     gpu_milli: gpu_milli.unwrap_or(0),
                     ..Size::default()
                 };
-                self.report(node, size, quiesced.unwrap_or(false))?;
+                self.report_node(node, size, quiesced.unwrap_or(false))?;
             }
             Event::NodeDead { node } => {
                 if let Some(node) = self.node(node)? {
@@ -50,30 +50,30 @@ impl Fleet {
                 time_per_item_ms,
                 max_processes,
             } => {
-                let work = self.work(job)?;
+                let work = self.work_id(job)?;
                 self.record_item_time(&work, *time_per_item_ms);
-                self.progress(&work, *work_remaining, *max_processes);
+                self.set_progress(&work, *work_remaining, *max_processes);
             }
-            Event::JobCompleting { job } => self.complete(job)?,
-            Event::JobDone { job } => self.done(job)?,
+            Event::JobCompleting { job } => self.mark_completing(job)?,
+            Event::JobDone { job } => self.end_job(job)?,
             Event::Policy {
                 classes,
                 nodepools,
                 users,
                 settings,
             } => {
-                let mut written = self.written.clone();
-                written.nodepools = nodepools.clone().unwrap_or(written.nodepools);
-                written.classes = classes.clone().unwrap_or(written.classes);
-                self.reconfigure(settings.as_deref(), written, users.as_ref())
-                    .map_err(|error| self.wrong(&error))?;
+                let mut policy = self.policy.clone();
+                policy.nodepools = nodepools.clone().unwrap_or(policy.nodepools);
+                policy.classes = classes.clone().unwrap_or(policy.classes);
+                self.reconfigure(settings.as_deref(), policy, users.as_ref())
+                    .map_err(|error| self.event_error(&error))?;
             }
         }
         Ok(())
     }
 
-    fn complete(&mut self, job: &str) -> Result<(), Error> {
-        let work = self.work(job)?;
+    fn mark_completing(&mut self, job: &str) -> Result<(), Error> {
+        let work = self.work_id(job)?;
         if let Some(demand) = self.snapshot.demand.get_mut(&work) {
             demand.completing = true;
         }
@@ -81,22 +81,22 @@ impl Fleet {
     }
 
     /// Sets the time of a work item; without a new value, the last one stays.
-    fn record_item_time(&mut self, work: &WorkId, new: Given<Milliseconds>) {
-        let known = self.item_ms.get(work).copied().flatten();
-        let item_ms = new.or(known.map(Milliseconds));
+    fn record_item_time(&mut self, work: &WorkId, item_time: NullableField<Milliseconds>) {
+        let previous = self.item_ms.get(work).copied().flatten();
+        let item_ms = item_time.or_previous(previous.map(Milliseconds));
         self.item_ms
             .insert(work.clone(), item_ms.map(|time| time.0));
     }
 
-    /// Sets values that hold until the next change.
-    fn progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
+    /// Sets the remaining tasks and the limit, which stay until the next change.
+    fn set_progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
         let Some(demand) = self.snapshot.demand.get_mut(work) else {
             return;
         };
         demand.remaining_tasks = remaining.unwrap_or(demand.remaining_tasks);
         if let Some(limit) = limit.filter(|_| demand.kind == WorkKind::Job) {
             demand.max_processes = limit.processes;
-            demand.keeps_what_it_holds = limit.keeps;
+            demand.keeps_what_it_holds = limit.keeps_held;
         }
     }
 
@@ -104,32 +104,32 @@ impl Fleet {
     fn reconfigure(
         &mut self,
         settings: Option<&SettingsDocument>,
-        written: PolicyParts,
+        policy: PolicyParts,
         users: Option<&Vec<Map<String, Value>>>,
     ) -> Result<(), Error> {
         if let Some(settings) = settings {
-            policy::settings(settings, &mut self.snapshot, &mut self.defaults);
+            policy::apply_settings(settings, &mut self.snapshot, &mut self.defaults);
         }
-        written.enforce(&mut self.snapshot, users)?;
-        self.written = written;
-        self.settle_nodes();
-        self.recount_shares();
+        policy.enforce(&mut self.snapshot, users)?;
+        self.policy = policy;
+        self.update_nodes();
+        self.update_allocations();
         Ok(())
     }
 
-    fn wrong(&self, what: &impl ToString) -> Error {
+    fn event_error(&self, message: &impl ToString) -> Error {
         Error::Event {
             cycle: self.cycle,
-            what: what.to_string(),
+            message: message.to_string(),
         }
     }
 
-    fn work(&self, name: &str) -> Result<WorkId, Error> {
-        WorkId::new(name).map_err(|error| self.wrong(&error))
+    fn work_id(&self, name: &str) -> Result<WorkId, Error> {
+        WorkId::new(name).map_err(|error| self.event_error(&error))
     }
 
     fn node_name(&self, name: &str) -> Result<NodeName, Error> {
-        NodeName::new(name).map_err(|error| self.wrong(&error))
+        NodeName::new(name).map_err(|error| self.event_error(&error))
     }
 
     /// The node, or `None` if it never reported.
@@ -147,24 +147,24 @@ impl Fleet {
         };
         let was_off = std::mem::take(&mut node.offline) && !node.lost;
         if was_off {
-            self.lose(&name, |allocation| !allocation.fixed);
+            self.end_allocations(&name, |allocation| !allocation.fixed);
         }
         Ok(())
     }
 
     /// Applies the report of a node: the first one creates the node in its pool, later ones update
     /// it and revive it.
-    fn report(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
+    fn report_node(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
         let name = self.node_name(name)?;
         self.reported.insert(name.clone(), size.memory_bytes);
         let capacity = Size {
-            memory_bytes: self.usable(size.memory_bytes),
+            memory_bytes: self.usable_bytes(size.memory_bytes),
             ..size
         };
-        let lost = self.snapshot.nodes.get(&name).is_some_and(|node| node.lost);
-        if lost {
+        let was_lost = self.snapshot.nodes.get(&name).is_some_and(|node| node.lost);
+        if was_lost {
             // The node was dead before it reported, so its allocations are lost.
-            self.lose(&name, |allocation| allocation.kind != WorkKind::Reservation);
+            self.end_allocations(&name, |allocation| allocation.kind != WorkKind::Reservation);
         }
         let pool = self.pool_of(&name);
         let node = self.snapshot.nodes.entry(name).or_insert_with(|| Node {
@@ -182,66 +182,71 @@ impl Fleet {
         Ok(())
     }
 
-    fn usable(&self, reported: u64) -> u64 {
+    fn usable_bytes(&self, reported: u64) -> u64 {
         let bytes = self.defaults.override_bytes.unwrap_or(reported);
         bytes.saturating_sub(self.defaults.reserved_bytes)
     }
 
     /// The pool of a node by its name, with and without domain; otherwise the default pool.
     fn pool_of(&self, node: &NodeName) -> String {
-        let is_short = |text: &str| !text.contains('.');
-        let short = |text: &str| text.split('.').next().unwrap_or_default().to_owned();
-        let names = |listed: &String| {
+        let has_no_domain = |text: &str| !text.contains('.');
+        let short_name = |text: &str| text.split('.').next().unwrap_or_default().to_owned();
+        let is_name_of_node = |listed: &String| {
             listed == node.as_str()
-                || ((is_short(listed) || is_short(node.as_str()))
-                    && short(listed) == short(node.as_str()))
+                || ((has_no_domain(listed) || has_no_domain(node.as_str()))
+                    && short_name(listed) == short_name(node.as_str()))
         };
-        let named = |pool: &&PoolDocument| pool.nodes.iter().any(names);
-        let first = || {
-            self.written
+        let lists_node = |pool: &&PoolDocument| pool.nodes.iter().any(is_name_of_node);
+        let first_root_pool = || {
+            self.policy
                 .nodepools
                 .iter()
                 .find(|pool| pool.parent.is_none())
         };
-        let pool = self.written.nodepools.iter().find(named).or_else(first);
+        let pool = self
+            .policy
+            .nodepools
+            .iter()
+            .find(lists_node)
+            .or_else(first_root_pool);
         pool.map(|pool| pool.name.clone()).unwrap_or_default()
     }
 
-    /// A changed configuration moves nodes and changes their withheld memory.
-    fn settle_nodes(&mut self) {
+    /// Updates the pool and the usable memory of each node to a new configuration.
+    fn update_nodes(&mut self) {
         let names: Vec<NodeName> = self.snapshot.nodes.keys().cloned().collect();
         for name in names {
             let pool = self.pool_of(&name);
-            let usable = self.usable(self.reported.get(&name).copied().unwrap_or(0));
+            let usable_bytes = self.usable_bytes(self.reported.get(&name).copied().unwrap_or(0));
             if let Some(node) = self.snapshot.nodes.get_mut(&name) {
                 node.pool = pool;
-                node.capacity.memory_bytes = usable;
+                node.capacity.memory_bytes = usable_bytes;
             }
         }
     }
 
-    fn done(&mut self, job: &str) -> Result<(), Error> {
-        let work = self.work(job)?;
+    fn end_job(&mut self, job: &str) -> Result<(), Error> {
+        let work = self.work_id(job)?;
         self.unknown_kinds.remove(&work);
         self.snapshot.demand.remove(&work);
         self.item_ms.remove(&work);
-        let held = self.snapshot.allocations.iter();
-        let held: Vec<_> = held
+        let allocations = self.snapshot.allocations.iter();
+        let allocations: Vec<_> = allocations
             .filter(|(_, allocation)| allocation.work == work)
             .map(|(id, _)| id.clone())
             .collect();
-        for id in held {
-            self.forget(&id);
+        for id in allocations {
+            self.remove_allocation(&id);
         }
         Ok(())
     }
 
     fn submit(&mut self, submit: &Submit) -> Result<(), Error> {
-        let work = self.work(&submit.job)?;
+        let work = self.work_id(&submit.job)?;
         if self.snapshot.demand.contains_key(&work) {
-            return Err(self.wrong(&format!("{work} is there already")));
+            return Err(self.event_error(&format!("{work} is there already")));
         }
-        let user = UserName::new(submit.user.clone()).map_err(|error| self.wrong(&error))?;
+        let user = UserName::new(submit.user.clone()).map_err(|error| self.event_error(&error))?;
         let (kind, managed) = match submit.kind.as_str() {
             "job" => (WorkKind::Job, false),
             "service" => (WorkKind::Service, false),
@@ -253,10 +258,10 @@ impl Fleet {
             }
         };
         let machines = submit.machine_list.iter().flatten();
-        let machines = machines.map(|name| self.listed(name));
+        let machines = machines.map(|name| self.find_node_name(name));
         let memory = submit.memory_gb.map(|memory| memory.0);
-        let job = kind == WorkKind::Job;
-        let limit = submit.max_processes.filter(|_| job);
+        let is_job = kind == WorkKind::Job;
+        let limit = submit.max_processes.filter(|_| is_job);
         let demand = Demand {
             kind,
             user,
@@ -271,9 +276,9 @@ impl Fleet {
                 ..Size::default()
             },
             // The default limit is 10.
-            max_processes: limit.map_or(if job { 10 } else { 1 }, |limit| limit.processes),
+            max_processes: limit.map_or(if is_job { 10 } else { 1 }, |limit| limit.processes),
             anti_affinity: None,
-            keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps),
+            keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps_held),
             queued: None,
             remaining_tasks: submit.work_items.unwrap_or(self.defaults.work_items).max(1),
             threads: submit
@@ -283,9 +288,9 @@ impl Fleet {
             task_ms: None,
             node_list: machines.collect::<Result<_, _>>()?,
             avoids: std::collections::BTreeSet::new(),
-            service: self.service(submit.service_id.as_ref())?,
+            service: self.service_id(submit.service_id.as_ref())?,
             managed,
-            runnable: !job,
+            runnable: !is_job,
             completing: false,
         };
         let item_ms = submit.time_per_item_ms.map(|time| time.0);
@@ -294,21 +299,21 @@ impl Fleet {
         Ok(())
     }
 
-    /// The node with this full or short name.
-    fn listed(&self, name: &str) -> Result<NodeName, Error> {
+    /// Returns the node with this full or short name, or the name itself if no node has it.
+    fn find_node_name(&self, name: &str) -> Result<NodeName, Error> {
         let name = self.node_name(name)?;
-        let short = |name: &NodeName| name.as_str().split('.').next().map(str::to_owned);
-        let mut known = self.snapshot.nodes.keys();
-        let alike = known.find(|node| {
+        let short_name = |name: &NodeName| name.as_str().split('.').next().map(str::to_owned);
+        let mut nodes = self.snapshot.nodes.keys();
+        let same_short_name = nodes.find(|node| {
             **node != name
-                && short(node) == short(&name)
+                && short_name(node) == short_name(&name)
                 && !self.snapshot.nodes.contains_key(&name)
         });
-        Ok(alike.cloned().unwrap_or(name))
+        Ok(same_short_name.cloned().unwrap_or(name))
     }
 
     /// Service 0 means no service (C-10).
-    fn service(&self, id: Option<&Value>) -> Result<Option<WorkId>, Error> {
+    fn service_id(&self, id: Option<&Value>) -> Result<Option<WorkId>, Error> {
         let text = match id {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(text)) => text.clone(),
@@ -317,6 +322,6 @@ impl Fleet {
         if text == "0" || text.is_empty() {
             return Ok(None);
         }
-        self.work(&format!("service.{text}")).map(Some)
+        self.work_id(&format!("service.{text}")).map(Some)
     }
 }

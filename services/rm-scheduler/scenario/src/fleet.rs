@@ -18,11 +18,11 @@ use crate::{
     validate::PolicyParts,
 };
 
-pub struct Fleet {
+pub struct SimulatedFleet {
     pub snapshot: Snapshot,
     pub simulation: Simulation,
     pub defaults: Defaults,
-    pub written: PolicyParts,
+    pub policy: PolicyParts,
     /// Reported memory in bytes, before the withheld part.
     pub reported: BTreeMap<NodeName, u64>,
     /// Time per item. The planner knows it from the first refresh on.
@@ -31,94 +31,96 @@ pub struct Fleet {
     pub unknown_kinds: BTreeSet<WorkId>,
     pub cycle: u64,
     /// Cycle in which each process was placed.
-    placed: BTreeMap<AllocationId, u64>,
-    /// Cycle in which each process was ordered to leave.
-    pub ordered_at: BTreeMap<AllocationId, u64>,
-    known: BTreeSet<WorkId>,
+    placed_in_cycle: BTreeMap<AllocationId, u64>,
+    /// Cycle in which each process was vacated.
+    pub vacated_in_cycle: BTreeMap<AllocationId, u64>,
+    /// Work that was known at the end of the last cycle.
+    known_work: BTreeSet<WorkId>,
     /// Preemptions of the last hour (B5).
-    hour: HourlyPreemptions,
-    refused: BTreeSet<WorkId>,
-    born: u64,
+    preemption_hour: HourlyPreemptions,
+    /// Work that the last plan refused.
+    refused_work: BTreeSet<WorkId>,
+    last_allocation_number: u64,
 }
 
-impl Fleet {
+impl SimulatedFleet {
     pub fn new(document: &Document) -> Result<Self, Error> {
         let mut snapshot = Snapshot::empty();
-        snapshot.tunables = policy::shipped();
+        snapshot.tunables = policy::ducc_defaults();
         let mut defaults = Defaults::default();
-        policy::settings(&document.settings, &mut snapshot, &mut defaults);
-        let written = PolicyParts {
+        policy::apply_settings(&document.settings, &mut snapshot, &mut defaults);
+        let policy = PolicyParts {
             nodepools: document.nodepools.clone(),
             classes: document.classes.clone(),
         };
-        written.enforce(&mut snapshot, Some(&document.users))?;
+        policy.enforce(&mut snapshot, Some(&document.users))?;
         Ok(Self {
             snapshot,
             simulation: document.simulation.clone(),
             defaults,
-            written,
+            policy,
             reported: BTreeMap::new(),
             item_ms: BTreeMap::new(),
             unknown_kinds: BTreeSet::new(),
             cycle: 0,
-            placed: BTreeMap::new(),
-            ordered_at: BTreeMap::new(),
-            known: BTreeSet::new(),
-            hour: HourlyPreemptions::default(),
-            refused: BTreeSet::new(),
-            born: 0,
+            placed_in_cycle: BTreeMap::new(),
+            vacated_in_cycle: BTreeMap::new(),
+            known_work: BTreeSet::new(),
+            preemption_hour: HourlyPreemptions::default(),
+            refused_work: BTreeSet::new(),
+            last_allocation_number: 0,
         })
     }
 
     /// Applies the events of a cycle, plans it and applies the plan.
-    pub fn cycle(&mut self, cycle: u64, events: &[Event]) -> Result<Plan, Error> {
+    pub fn plan_cycle(&mut self, cycle: u64, events: &[Event]) -> Result<Plan, Error> {
         self.cycle = cycle;
         self.snapshot.round = cycle;
         let now = cycle.saturating_mul(self.simulation.cycle_ms.0);
         self.snapshot.now = Timestamp::from_unix_ms(i64::try_from(now).unwrap_or(i64::MAX));
         self.confirm_departures();
-        self.drop_refused();
+        self.remove_refused_work();
         for event in events {
             self.apply(event)?;
         }
-        self.refresh();
-        self.hour.expire_minutes(self.snapshot.now);
-        self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
+        self.refresh_work();
+        self.preemption_hour.expire_minutes(self.snapshot.now);
+        self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
         let plan = FairShare.schedule(&self.snapshot);
-        self.hour.record_receipts(&self.snapshot, &plan.receipts);
-        self.carry_out(&plan);
+        self.preemption_hour
+            .record_receipts(&self.snapshot, &plan.receipts);
+        self.apply_plan(&plan);
         Ok(plan)
     }
 
     /// Ends a cycle after its outcome was read.
-    pub fn finish(&mut self, plan: Plan) {
+    pub fn finish_cycle(&mut self, plan: Plan) {
         self.snapshot.carried = plan.carried;
-        self.known = self.snapshot.demand.keys().cloned().collect();
+        self.known_work = self.snapshot.demand.keys().cloned().collect();
     }
 
-    /// Confirms departures.
+    /// Removes vacated processes after the release lag of the document.
     fn confirm_departures(&mut self) {
         let lag = self.simulation.release_lag_cycles;
-        let (ordered_at, cycle) = (&mut self.ordered_at, self.cycle);
-        let gone: Vec<AllocationId> = ordered_at
+        let (vacated_in_cycle, cycle) = (&mut self.vacated_in_cycle, self.cycle);
+        let departed: Vec<AllocationId> = vacated_in_cycle
             .iter()
-            .filter(|(_, since)| since.saturating_add(lag) <= cycle)
+            .filter(|(_, vacated_in)| vacated_in.saturating_add(lag) <= cycle)
             .map(|(id, _)| id.clone())
             .collect();
-        for id in gone {
-            self.forget(&id);
+        for id in departed {
+            self.remove_allocation(&id);
         }
     }
 
-    pub fn forget(&mut self, id: &AllocationId) {
-        self.ordered_at.remove(id);
-        self.placed.remove(id);
+    pub fn remove_allocation(&mut self, id: &AllocationId) {
+        self.vacated_in_cycle.remove(id);
+        self.placed_in_cycle.remove(id);
         self.snapshot.allocations.remove(id);
     }
 
-    /// Removes rejected work after it was published once. Processes it still holds are
-    /// waited for.
-    fn drop_refused(&mut self) {
+    /// Removes refused work after it was published once and holds no process.
+    fn remove_refused_work(&mut self) {
         self.unknown_kinds.clear();
         let holders: BTreeSet<WorkId> = self
             .snapshot
@@ -126,28 +128,29 @@ impl Fleet {
             .values()
             .map(|it| it.work.clone())
             .collect();
-        let gone: Vec<WorkId> = self.refused.difference(&holders).cloned().collect();
-        for work in gone {
-            self.refused.remove(&work);
+        let without_allocations: Vec<WorkId> =
+            self.refused_work.difference(&holders).cloned().collect();
+        for work in without_allocations {
+            self.refused_work.remove(&work);
             self.snapshot.demand.remove(&work);
             self.item_ms.remove(&work);
         }
     }
 
-    /// Refreshes the state of every job from before this cycle.
-    fn refresh(&mut self) {
+    /// Refreshes the state of all work that was submitted before this cycle.
+    fn refresh_work(&mut self) {
         for (id, allocation) in &mut self.snapshot.allocations {
-            let placed = self.placed.get(id).copied().unwrap_or(self.cycle);
-            let age = self.cycle.saturating_sub(placed);
-            if !self.known.contains(&allocation.work) {
+            let placed_in = self.placed_in_cycle.get(id).copied().unwrap_or(self.cycle);
+            let age = self.cycle.saturating_sub(placed_in);
+            if !self.known_work.contains(&allocation.work) {
                 continue;
             }
             let lag = self.simulation.init_lag_cycles;
             allocation.running = age >= lag;
-            let started = allocation.granted_at;
+            let granted_at = allocation.granted_at;
             allocation.running_since = allocation
                 .running
-                .then(|| started.plus_ms(self.simulation.init_time_ms.0));
+                .then(|| granted_at.plus_ms(self.simulation.init_time_ms.0));
             allocation.investment_ms =
                 allocation
                     .running
@@ -167,44 +170,44 @@ impl Fleet {
         }
     }
 
-    fn carry_out(&mut self, plan: &Plan) {
+    fn apply_plan(&mut self, plan: &Plan) {
         for vacate in &plan.vacates {
             if let Some(allocation) = self.snapshot.allocations.get_mut(&vacate.allocation) {
-                let before = allocation.leaving;
+                let was_leaving = allocation.leaving;
                 allocation.leaving = true;
                 allocation.purged |= vacate.purge;
-                if !before {
-                    self.ordered_at
+                if !was_leaving {
+                    self.vacated_in_cycle
                         .insert(vacate.allocation.clone(), self.cycle);
                 }
             }
         }
         for grant in &plan.grants {
-            self.born += 1;
-            let Ok(id) = AllocationId::new(format!("s{:09}", self.born)) else {
+            self.last_allocation_number += 1;
+            let Ok(id) = AllocationId::new(format!("s{:09}", self.last_allocation_number)) else {
                 continue;
             };
-            self.placed.insert(id.clone(), self.cycle);
-            let held = grant.to_allocation(self.snapshot.now);
-            self.snapshot.allocations.insert(id, held);
+            self.placed_in_cycle.insert(id.clone(), self.cycle);
+            let allocation = grant.to_allocation(self.snapshot.now);
+            self.snapshot.allocations.insert(id, allocation);
         }
         let refused = plan.verdicts.iter().filter(|(_, verdict)| verdict.refused);
-        self.refused = refused.map(|(work, _)| work.clone()).collect();
+        self.refused_work = refused.map(|(work, _)| work.clone()).collect();
     }
 
-    /// These allocations of a node end at once.
-    pub fn lose(&mut self, node: &NodeName, leaves: impl Fn(&Allocation) -> bool) {
+    /// Ends the selected allocations of a node at once.
+    pub fn end_allocations(&mut self, node: &NodeName, is_selected: impl Fn(&Allocation) -> bool) {
         for (id, allocation) in &mut self.snapshot.allocations {
-            if allocation.node == *node && !allocation.leaving && leaves(allocation) {
+            if allocation.node == *node && !allocation.leaving && is_selected(allocation) {
                 allocation.leaving = true;
                 allocation.purged = true;
-                self.ordered_at.insert(id.clone(), self.cycle);
+                self.vacated_in_cycle.insert(id.clone(), self.cycle);
             }
         }
     }
 
-    /// Counts shares by the current class after a reconfiguration.
-    pub fn recount_shares(&mut self) {
+    /// Updates allocations to the current class of their work after a reconfiguration.
+    pub fn update_allocations(&mut self) {
         let mut allocations = std::mem::take(&mut self.snapshot.allocations);
         for allocation in allocations.values_mut() {
             let Some(demand) = self.snapshot.demand.get(&allocation.work) else {
@@ -218,12 +221,12 @@ impl Fleet {
                 // The class no longer serves this work.
                 continue;
             }
-            let quantum = quantum_of(&self.snapshot, &class.pool);
+            let quantum = tree_quantum(&self.snapshot, &class.pool);
             allocation.fixed = class.policy != Policy::FairShare;
             if class.policy == Policy::Reserve {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
-                    // The order of the node, in whichever pool the class is now.
-                    let quantum = quantum_of(&self.snapshot, &node.pool);
+                    // A reservation holds all quanta of its node, whatever pool its class has now.
+                    let quantum = tree_quantum(&self.snapshot, &node.pool);
                     allocation.quanta = quantum.node_order(&node.capacity);
                 }
             } else {
@@ -238,11 +241,12 @@ impl Fleet {
 }
 
 /// The quantum of the tree of a pool.
-pub fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
-    let mut at = snapshot.pools.get(pool);
-    while let Some(parent) = at.and_then(|pool| pool.parent.as_ref()) {
-        at = snapshot.pools.get(parent);
+pub fn tree_quantum<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
+    let mut ancestor = snapshot.pools.get(pool);
+    while let Some(parent) = ancestor.and_then(|pool| pool.parent.as_ref()) {
+        ancestor = snapshot.pools.get(parent);
     }
-    at.and_then(|top| top.quantum.as_ref())
+    ancestor
+        .and_then(|root| root.quantum.as_ref())
         .unwrap_or(&snapshot.quantum)
 }

@@ -11,7 +11,7 @@
 mod amounts;
 mod document;
 mod events;
-mod expect;
+mod expectations;
 mod fleet;
 mod outcome;
 mod policy;
@@ -20,22 +20,22 @@ mod validate;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use outcome::{JobOutcome, Outcome, Shown};
+pub use outcome::{JobOutcome, Outcome, OutcomeOptions};
 
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("it is not JSON")]
     Syntax(#[source] serde_json::Error),
-    #[error("at {at}")]
+    #[error("at {path}")]
     Field {
-        at: String,
+        path: String,
         #[source]
         source: serde_json::Error,
     },
     #[error("its format is {0:?}; this program reads \"hayward-scenario/1\"")]
     Format(String),
-    #[error("cycle {cycle}: {what}")]
-    Event { cycle: u64, what: String },
+    #[error("cycle {cycle}: {message}")]
+    Event { cycle: u64, message: String },
     #[error("its policy has {} fault(s):\n  {}", .0.len(), .0.join("\n  "))]
     Policy(Vec<String>),
     #[error("{0}")]
@@ -50,8 +50,8 @@ const MAX_CYCLES: u64 = 100_000;
 pub struct Scenario {
     document: document::Document,
     /// Numbers of its cycles, in order.
-    numbers: Vec<u64>,
-    expectations: Vec<expect::Expectation>,
+    cycle_numbers: Vec<u64>,
+    expectations: Vec<expectations::Expectation>,
 }
 
 impl Scenario {
@@ -59,11 +59,11 @@ impl Scenario {
     /// If it is no scenario or has an unknown field.
     pub fn read(text: &str) -> Result<Self, Error> {
         let mut value: Value = serde_json::from_str(text).map_err(Error::Syntax)?;
-        let expectations = expect::gather(&value);
-        document::strip(&mut value);
+        let expectations = expectations::collect_expectations(&value);
+        document::remove_annotations(&mut value);
         let document: document::Document =
             serde_path_to_error::deserialize(value).map_err(|error| Error::Field {
-                at: error.path().to_string(),
+                path: error.path().to_string(),
                 source: error.into_inner(),
             })?;
         if let Some(format) = document.format.as_ref()
@@ -71,33 +71,37 @@ impl Scenario {
         {
             return Err(Error::Format(format.clone()));
         }
-        let numbers = numbered(&document.cycles)?;
+        let cycle_numbers = number_cycles(&document.cycles)?;
         Ok(Self {
             document,
-            numbers,
+            cycle_numbers,
             expectations,
         })
     }
 
     /// # Errors
     /// If an event or the policy is invalid.
-    pub fn run(&self, shown: Shown) -> Result<Vec<Outcome>, Error> {
-        let mut fleet = fleet::Fleet::new(&self.document)?;
+    pub fn run(&self, options: OutcomeOptions) -> Result<Vec<Outcome>, Error> {
+        let mut fleet = fleet::SimulatedFleet::new(&self.document)?;
         let mut outcomes = Vec::new();
-        let cycles = self.numbers.iter().copied().zip(&self.document.cycles);
-        let mut next = self.numbers.first().copied().unwrap_or(1);
+        let cycles = self
+            .cycle_numbers
+            .iter()
+            .copied()
+            .zip(&self.document.cycles);
+        let mut next = self.cycle_numbers.first().copied().unwrap_or(1);
         for (number, cycle) in cycles {
             // Cycles without events are planned as well.
-            for quiet in next..number {
-                outcomes.push(run_cycle(&mut fleet, quiet, &[], shown)?);
+            for empty_cycle in next..number {
+                outcomes.push(run_cycle(&mut fleet, empty_cycle, &[], options)?);
             }
-            outcomes.push(run_cycle(&mut fleet, number, &cycle.events, shown)?);
+            outcomes.push(run_cycle(&mut fleet, number, &cycle.events, options)?);
             next = number + 1;
         }
         Ok(outcomes)
     }
 
-    /// Differences between outcomes and expectations, one sentence each.
+    /// Returns the differences between outcomes and expectations, one sentence each.
     pub fn check(&self, outcomes: &[Outcome]) -> Vec<String> {
         self.expectations
             .iter()
@@ -105,42 +109,42 @@ impl Scenario {
             .collect()
     }
 
-    /// Number of expectations of the document.
-    pub fn expects(&self) -> usize {
+    /// Returns the number of expectations of the document.
+    pub fn expectation_count(&self) -> usize {
         self.expectations.len()
     }
 }
 
 fn run_cycle(
-    fleet: &mut fleet::Fleet,
+    fleet: &mut fleet::SimulatedFleet,
     number: u64,
     events: &[document::Event],
-    shown: Shown,
+    options: OutcomeOptions,
 ) -> Result<Outcome, Error> {
-    let plan = fleet.cycle(number, events)?;
-    let outcome = outcome::for_cycle(fleet, &plan, shown);
-    fleet.finish(plan);
+    let plan = fleet.plan_cycle(number, events)?;
+    let outcome = outcome::for_cycle(fleet, &plan, options);
+    fleet.finish_cycle(plan);
     Ok(outcome)
 }
 
-/// Number of each cycle. A cycle without a number follows the previous one.
-fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
+/// Returns the number of each cycle. A cycle without a number follows the previous one.
+fn number_cycles(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
     let mut numbers: Vec<u64> = Vec::with_capacity(cycles.len());
-    for (at, cycle) in cycles.iter().enumerate() {
+    for (index, cycle) in cycles.iter().enumerate() {
         let next = numbers.last().map_or(1, |last| last.saturating_add(1));
         let number = cycle.cycle.unwrap_or(next);
         let first = numbers.first().copied().unwrap_or(number);
-        if number < next && at > 0 {
-            let what = format!("cycles[{at}].cycle is {number}: must be at least {next}");
-            return Err(Error::Cycles(what));
+        if number < next && index > 0 {
+            let message = format!("cycles[{index}].cycle is {number}: must be at least {next}");
+            return Err(Error::Cycles(message));
         }
         if number.saturating_sub(first) >= MAX_CYCLES || number > u64::from(u32::MAX) {
-            let what = format!(
-                "cycles[{at}].cycle is {number}: a scenario has at most {MAX_CYCLES} cycles, \
+            let message = format!(
+                "cycles[{index}].cycle is {number}: a scenario has at most {MAX_CYCLES} cycles, \
                  including cycles without events, and no number above {}",
                 u32::MAX
             );
-            return Err(Error::Cycles(what));
+            return Err(Error::Cycles(message));
         }
         numbers.push(number);
     }

@@ -10,11 +10,11 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, Size, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::{Fleet, quantum_of};
+use crate::fleet::{SimulatedFleet, tree_quantum};
 
 /// Optional parts of an outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct OutcomeOptions {
     /// Nodes of every process.
     pub places: bool,
     /// Why work waits, and preemptions with their beneficiaries.
@@ -25,7 +25,7 @@ pub struct Shown {
 pub struct Outcome {
     pub cycle: u64,
     pub jobs: BTreeMap<WorkId, JobOutcome>,
-    /// By pool: order and free quanta of each node, followed by `x` if it accepts no work.
+    /// By pool: all and free quanta of each node, followed by `x` if it accepts no work.
     pub pools: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
@@ -73,16 +73,16 @@ impl From<&Verdict> for Explanation {
     }
 }
 
-pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
-    let shares = shares(plan);
+pub fn for_cycle(fleet: &SimulatedFleet, plan: &Plan, options: OutcomeOptions) -> Outcome {
+    let work_shares = work_shares(plan);
     let mut jobs: BTreeMap<WorkId, JobOutcome> = fleet
         .snapshot
         .demand
         .iter()
         .map(|(work, demand)| {
-            let share = shares.get(work).copied();
+            let share = work_shares.get(work).copied();
             let job = JobOutcome {
-                order: share.map_or_else(|| order(fleet, &demand.size), |share| share.quanta),
+                order: share.map_or_else(|| work_quanta(fleet, &demand.size), |share| share.quanta),
                 cap: share.map_or(0, |share| share.wanted),
                 counted: share.map_or(0, |share| share.counted),
                 ..JobOutcome::default()
@@ -96,7 +96,7 @@ pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
             job.held += 1;
             job.evicting += leaving;
             job.processes += 1 - leaving;
-            job.evicted_now += u64::from(leaves_now(fleet, id));
+            job.evicted_now += u64::from(was_vacated_now(fleet, id));
         }
     }
     for grant in &plan.grants {
@@ -106,11 +106,11 @@ pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     }
     for (work, verdict) in &plan.verdicts {
         if let Some(job) = jobs.get_mut(work) {
-            job.reason = code(verdict);
-            job.explain = shown.explain.then(|| Explanation::from(&**verdict));
+            job.reason = reason_code(verdict);
+            job.explain = options.explain.then(|| Explanation::from(&**verdict));
         }
     }
-    if shown.places {
+    if options.places {
         add_places(fleet, &mut jobs);
     }
     for work in &fleet.unknown_kinds {
@@ -123,8 +123,8 @@ pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     Outcome {
         cycle: fleet.cycle,
         jobs,
-        pools: pools(fleet, plan),
-        receipts: if shown.explain {
+        pools: pool_nodes(fleet, plan),
+        receipts: if options.explain {
             plan.receipts.clone()
         } else {
             Vec::new()
@@ -132,15 +132,15 @@ pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     }
 }
 
-fn order(fleet: &Fleet, size: &Size) -> u64 {
+fn work_quanta(fleet: &SimulatedFleet, size: &Size) -> u64 {
     fleet.snapshot.quantum.work_order(size)
 }
 
-fn leaves_now(fleet: &Fleet, id: &AllocationId) -> bool {
-    fleet.ordered_at.get(id) == Some(&fleet.cycle)
+fn was_vacated_now(fleet: &SimulatedFleet, id: &AllocationId) -> bool {
+    fleet.vacated_in_cycle.get(id) == Some(&fleet.cycle)
 }
 
-fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
+fn work_shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     let users = plan
         .shares
         .classes
@@ -149,8 +149,8 @@ fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     users.flat_map(|user| user.work.iter()).collect()
 }
 
-/// Code of the reason if the work waits.
-fn code(verdict: &Verdict) -> Option<String> {
+/// Returns the code of the reason if the work waits.
+fn reason_code(verdict: &Verdict) -> Option<String> {
     if !verdict.waits && !verdict.refused {
         return None;
     }
@@ -167,7 +167,7 @@ fn code(verdict: &Verdict) -> Option<String> {
     code.as_str().map(str::to_owned)
 }
 
-fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
+fn add_places(fleet: &SimulatedFleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
     for job in jobs.values_mut() {
         job.places = Some(Vec::new());
     }
@@ -184,7 +184,7 @@ fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
 
 /// Returns whether an allocation closes its node: work without a class until it has left, and work
 /// that its class no longer allows there. Instances of services do not stay.
-fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
+fn closes_node(fleet: &SimulatedFleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;
     };
@@ -193,19 +193,19 @@ fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
         return true;
     };
     let demand = fleet.snapshot.demand.get(&allocation.work);
-    let stays = demand.is_none_or(|it| it.kind != WorkKind::Service || it.managed);
+    let must_stay = demand.is_none_or(|it| it.kind != WorkKind::Service || it.managed);
     let node = fleet.snapshot.nodes.get(&allocation.node);
-    allocation.fixed && stays && node.is_some_and(|node| node.pool != class.pool)
+    allocation.fixed && must_stay && node.is_some_and(|node| node.pool != class.pool)
 }
 
-fn pools(fleet: &Fleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
+fn pool_nodes(fleet: &SimulatedFleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
     let snapshot = &fleet.snapshot;
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut closed: Vec<&str> = Vec::new();
+    let mut closed_nodes: Vec<&str> = Vec::new();
     for allocation in snapshot.allocations.values() {
         *used.entry(allocation.node.as_str()).or_default() += allocation.quanta;
-        if closes(fleet, plan, allocation) {
-            closed.push(allocation.node.as_str());
+        if closes_node(fleet, plan, allocation) {
+            closed_nodes.push(allocation.node.as_str());
         }
     }
     let mut pools: BTreeMap<String, Vec<String>> = snapshot
@@ -214,11 +214,11 @@ fn pools(fleet: &Fleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
         .map(|name| (name.clone(), Vec::new()))
         .collect();
     for (name, node) in &snapshot.nodes {
-        let order = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        let quanta = tree_quantum(snapshot, &node.pool).node_order(&node.capacity);
         let used = used.get(name.as_str()).copied().unwrap_or(0);
-        let open = node.is_schedulable() && !closed.contains(&name.as_str());
-        let mark = if open { "" } else { "x" };
-        let text = format!("{order}:{}{mark}", order.saturating_sub(used));
+        let is_open = node.is_schedulable() && !closed_nodes.contains(&name.as_str());
+        let mark = if is_open { "" } else { "x" };
+        let text = format!("{quanta}:{}{mark}", quanta.saturating_sub(used));
         pools.entry(node.pool.clone()).or_default().push(text);
     }
     for nodes in pools.values_mut() {

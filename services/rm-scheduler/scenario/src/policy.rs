@@ -1,4 +1,4 @@
-//! Translates the policy of a document for the planner.
+//! Translates the policy of a scenario document for the planner.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The defaults of DUCC.
+    /// Returns the defaults of Apache UIMA-DUCC.
     fn default() -> Self {
         Self {
             reserved_bytes: 0,
@@ -39,8 +39,8 @@ impl Default for Defaults {
     }
 }
 
-/// The defaults of DUCC.
-pub fn shipped() -> Tunables {
+/// Returns the defaults of Apache UIMA-DUCC.
+pub fn ducc_defaults() -> Tunables {
     Tunables {
         initialization_cap: 1,
         expand_by_doubling: true,
@@ -55,89 +55,89 @@ pub fn shipped() -> Tunables {
     }
 }
 
-/// A negative number counts as 0.
-pub fn count(number: i64) -> u64 {
+/// Converts a number. A negative one counts as 0.
+pub fn non_negative(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-fn quantum(gigabytes: Gigabytes) -> Quantum {
+fn to_quantum(gigabytes: Gigabytes) -> Quantum {
     Quantum(Size::memory(gigabytes.0))
 }
 
-pub fn settings(given: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
-    if let Some(gigabytes) = given.share_quantum_gb {
-        snapshot.quantum = quantum(gigabytes);
+pub fn apply_settings(new: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
+    if let Some(gigabytes) = new.share_quantum_gb {
+        snapshot.quantum = to_quantum(gigabytes);
     }
     let tunables = &mut snapshot.tunables;
-    let set = |known: &mut u64, given: Option<u64>| *known = given.unwrap_or(*known);
-    let switch = |known: &mut bool, given: Option<bool>| *known = given.unwrap_or(*known);
-    let cap = given.initialization_cap.map(count);
+    let set = |current: &mut u64, value: Option<u64>| *current = value.unwrap_or(*current);
+    let set_flag = |current: &mut bool, value: Option<bool>| *current = value.unwrap_or(*current);
+    let cap = new.initialization_cap.map(non_negative);
     set(&mut tunables.initialization_cap, cap);
-    switch(&mut tunables.expand_by_doubling, given.expand_by_doubling);
-    switch(&mut tunables.use_prediction, given.prediction);
-    switch(&mut tunables.defragmentation, given.defragmentation);
-    let fudge = given.prediction_fudge_ms.map(|time| time.0);
+    set_flag(&mut tunables.expand_by_doubling, new.expand_by_doubling);
+    set_flag(&mut tunables.use_prediction, new.prediction);
+    set_flag(&mut tunables.defragmentation, new.defragmentation);
+    let fudge = new.prediction_fudge_ms.map(|time| time.0);
     set(&mut tunables.prediction_fudge_ms, fudge);
-    let threshold = given.fragmentation_threshold;
+    let threshold = new.fragmentation_threshold;
     set(&mut tunables.fragmentation_threshold, threshold);
-    let product = given.orchestrator_publish_ms.map(|time| {
-        let ratio = given.rm_publish_ratio.unwrap_or(1);
+    let publications_ms = new.orchestrator_publish_ms.map(|time| {
+        let ratio = new.rm_publish_ratio.unwrap_or(1);
         time.0.saturating_mul(ratio)
     });
-    let length = given.cycle_length_ms.map(|time| time.0).or(product);
-    set(&mut tunables.cycle_ms, length);
-    let before = tunables.global_allotment_bytes.map(Gigabytes);
-    let limit = given.global_allotment_gb.or(before);
+    let cycle_ms = new.cycle_length_ms.map(|time| time.0).or(publications_ms);
+    set(&mut tunables.cycle_ms, cycle_ms);
+    let previous = tunables.global_allotment_bytes.map(Gigabytes);
+    let limit = new.global_allotment_gb.or_previous(previous);
     tunables.global_allotment_bytes = limit.map(|limit| limit.0);
-    if given.use_global_allotment == Some(false) {
+    if new.use_global_allotment == Some(false) {
         tunables.global_allotment_bytes = None;
     }
-    if let Some(overage) = given.reserve_overage_gb {
+    if let Some(overage) = new.reserve_overage_gb {
         tunables.reserve_overage_bytes = Some(overage.0);
     }
-    match given.profile {
+    match new.profile {
         Some(Profile::Reference) => tunables.settings = Settings::reference(),
         Some(Profile::Default) => tunables.settings = Settings::default(),
         None => {}
     }
     let budgets = &mut tunables.settings;
-    let pool = given.preemption_pool_percent_per_hour;
+    let pool = new.preemption_pool_percent_per_hour;
     budgets.preemption_pool_percent_per_hour = pool.or(budgets.preemption_pool_percent_per_hour);
-    let user = given.preemption_user_percent_per_hour;
+    let user = new.preemption_user_percent_per_hour;
     budgets.preemption_user_percent_per_hour = user.or(budgets.preemption_user_percent_per_hour);
     set(
         &mut defaults.reserved_bytes,
-        given.reserved_dram_gb.map(|it| it.0),
+        new.reserved_dram_gb.map(|it| it.0),
     );
     set(
         &mut defaults.memory_bytes,
-        given.default_memory_gb.map(|it| it.0),
+        new.default_memory_gb.map(|it| it.0),
     );
-    set(&mut defaults.work_items, given.default_work_items);
-    defaults.threads = given.default_threads.unwrap_or(defaults.threads);
-    if let Some(pretended) = given.node_memory_override_gb {
-        defaults.override_bytes = Some(pretended.0).filter(|bytes| *bytes > 0);
+    set(&mut defaults.work_items, new.default_work_items);
+    defaults.threads = new.default_threads.unwrap_or(defaults.threads);
+    if let Some(override_gb) = new.node_memory_override_gb {
+        defaults.override_bytes = Some(override_gb.0).filter(|bytes| *bytes > 0);
     }
 }
 
-/// Expects a validated policy, like the functions below.
-pub fn pools(given: &[PoolDocument]) -> BTreeMap<String, Pool> {
+/// Converts the pools of a validated policy.
+pub fn to_pools(documents: &[PoolDocument]) -> BTreeMap<String, Pool> {
     (0_u64..)
-        .zip(given)
+        .zip(documents)
         .map(|(place, pool)| {
             let entry = Pool {
                 parent: pool.parent.clone(),
                 search_order: pool.search_order.unwrap_or(100),
                 position: place,
-                quantum: pool.share_quantum_gb.map(quantum),
+                quantum: pool.share_quantum_gb.map(to_quantum),
             };
             (pool.name.clone(), entry)
         })
         .collect()
 }
 
-pub fn classes(given: &[ClassDocument]) -> BTreeMap<String, Class> {
-    let class = |(place, class): (u64, &ClassDocument)| {
+pub fn to_classes(documents: &[ClassDocument]) -> BTreeMap<String, Class> {
+    let to_class = |(place, class): (u64, &ClassDocument)| {
         let (policy, priority) = match class.policy {
             SharePolicy::FairShare => (Policy::FairShare, 10),
             SharePolicy::FixedShare => (Policy::FixedShare, 5),
@@ -153,7 +153,7 @@ pub fn classes(given: &[ClassDocument]) -> BTreeMap<String, Class> {
             position: place,
             debug_class: class.debug.clone(),
             growth: Growth {
-                initialization_cap: class.initialization_cap.map(count),
+                initialization_cap: class.initialization_cap.map(non_negative),
                 expand_by_doubling: class.expand_by_doubling,
                 use_prediction: class.use_prediction,
                 prediction_fudge_ms: class.prediction_fudge_ms.map(|time| time.0),
@@ -161,60 +161,65 @@ pub fn classes(given: &[ClassDocument]) -> BTreeMap<String, Class> {
         };
         (class.name.clone(), entry)
     };
-    (0_u64..).zip(given).map(class).collect()
+    (0_u64..).zip(documents).map(to_class).collect()
 }
 
-/// Users with limits, and the entries that cannot be read.
-pub fn users(given: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
+/// Returns the users with limits, and the faults of the entries that cannot be read.
+pub fn parse_users(documents: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
     let mut users = BTreeMap::new();
     let mut faults = Vec::new();
-    for (at, given) in given.iter().enumerate() {
-        let read = user(given).and_then(|(name, user)| {
-            let twice = format!(
+    for (index, document) in documents.iter().enumerate() {
+        let result = parse_user(document).and_then(|(name, user)| {
+            let repeated = format!(
                 "({:?}): appears twice here: keep one of the two",
                 name.as_str()
             );
-            users.insert(name, user).map_or(Ok(()), |_| Err(twice))
+            users.insert(name, user).map_or(Ok(()), |_| Err(repeated))
         });
-        if let Err(fault) = read {
-            faults.push(format!("users[{at}]{fault}"));
+        if let Err(fault) = result {
+            faults.push(format!("users[{index}]{fault}"));
         }
     }
     (users, faults)
 }
 
-fn user(given: &Map<String, Value>) -> Result<(UserName, User), String> {
+fn parse_user(document: &Map<String, Value>) -> Result<(UserName, User), String> {
     let mut entry = User::default();
     let mut name = None;
-    for (field, value) in given {
-        let amount = |value: &Value| {
-            let read = serde_json::from_value(value.clone());
-            read.map(|Gigabytes(bytes)| bytes)
+    for (field, value) in document {
+        let parse_amount = |value: &Value| {
+            let amount = serde_json::from_value(value.clone());
+            amount
+                .map(|Gigabytes(bytes)| bytes)
                 .map_err(|error| format!(".{field}: {error}"))
         };
         match field.as_str() {
             "name" => {
                 let text = value.as_str().unwrap_or_default();
-                let read = UserName::new(text);
-                name = Some(read.map_err(|error| format!(".name: {error}"))?);
+                let user_name = UserName::new(text);
+                name = Some(user_name.map_err(|error| format!(".name: {error}"))?);
             }
             _ if value.is_null() => {}
-            "max_allotment_gb" => entry.max_allotment_bytes = Some(amount(value)?),
+            "max_allotment_gb" => entry.max_allotment_bytes = Some(parse_amount(value)?),
             "max_allotment_gb_by_class" | "class_allotments_gb" | "max_allotments_gb" => {
                 for (class, value) in value.as_object().into_iter().flatten() {
-                    let bytes = amount(value)?;
+                    let bytes = parse_amount(value)?;
                     entry.max_allotment_by_class.insert(class.clone(), bytes);
                 }
             }
             other => {
-                let starts = ["max_allotment_gb.", "max_allotment.", "max-allotment."];
-                let class = starts.iter().find_map(|start| other.strip_prefix(start));
-                let unknown = || {
+                let prefixes = ["max_allotment_gb.", "max_allotment.", "max-allotment."];
+                let class = prefixes
+                    .iter()
+                    .find_map(|prefix| other.strip_prefix(prefix));
+                let unknown_field = || {
                     let known = "name, max_allotment_gb and max_allotment_gb.CLASS";
                     format!(".{field}: is not known here; known are {known}")
                 };
-                let class = class.ok_or_else(unknown)?.to_owned();
-                entry.max_allotment_by_class.insert(class, amount(value)?);
+                let class = class.ok_or_else(unknown_field)?.to_owned();
+                entry
+                    .max_allotment_by_class
+                    .insert(class, parse_amount(value)?);
             }
         }
     }

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use crate::{
     Error,
     document::{ClassDocument, PoolDocument, SharePolicy},
-    policy::{self, count},
+    policy::{self, non_negative},
 };
 
-/// The last value of each part of a policy.
+/// The parts of a policy, each with its last value.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyParts {
     pub nodepools: Vec<PoolDocument>,
@@ -30,7 +30,7 @@ impl PolicyParts {
     /// Applies the policy, with these users if there are any.
     ///
     /// # Errors
-    /// Each fault with its place and its correction. In that case nothing changes.
+    /// Returns each fault with its location and its correction. In that case nothing changes.
     pub fn enforce(
         &self,
         snapshot: &mut Snapshot,
@@ -38,29 +38,29 @@ impl PolicyParts {
     ) -> Result<(), Error> {
         let (users, mut faults) = users.map_or_else(
             || (snapshot.users.clone(), Vec::new()),
-            |users| policy::users(users),
+            |users| policy::parse_users(users),
         );
         faults.extend(self.faults(&snapshot.quantum, &users));
         if !faults.is_empty() {
             return Err(Error::Policy(faults));
         }
-        snapshot.pools = policy::pools(&self.nodepools);
-        snapshot.classes = policy::classes(&self.classes);
+        snapshot.pools = policy::to_pools(&self.nodepools);
+        snapshot.classes = policy::to_classes(&self.classes);
         snapshot.users = users;
         Ok(())
     }
 
     fn faults(&self, quantum: &Quantum, users: &BTreeMap<UserName, User>) -> Vec<String> {
-        let mut faults = self.twice();
+        let mut faults = self.repeated_names();
         let policy = Policy {
             quantum: quantum.clone(),
             pools: (0_u64..)
                 .zip(&self.nodepools)
-                .map(|(place, document)| (document.name.clone(), pool(place, document)))
+                .map(|(place, document)| (document.name.clone(), to_api_pool(place, document)))
                 .collect(),
             classes: (0_u64..)
                 .zip(&self.classes)
-                .map(|(place, document)| (document.name.clone(), class(place, document)))
+                .map(|(place, document)| (document.name.clone(), to_api_class(place, document)))
                 .collect(),
             users: users
                 .iter()
@@ -68,115 +68,116 @@ impl PolicyParts {
                 .collect(),
             ..Policy::default()
         };
-        let found = contradictions(&policy);
-        faults.extend(found.iter().map(|fault| self.fault_text(fault)));
+        let contradictions = contradictions(&policy);
+        faults.extend(contradictions.iter().map(|fault| self.fault_text(fault)));
         faults
     }
 
-    /// Names that appear twice.
-    fn twice(&self) -> Vec<String> {
+    /// Returns a fault for each name that appears twice.
+    fn repeated_names(&self) -> Vec<String> {
         let pools = self.nodepools.iter().map(|pool| pool.name.as_str());
         let classes = self.classes.iter().map(|class| class.name.as_str());
-        let mut faults = repeated("nodepools", pools);
-        faults.extend(repeated("classes", classes));
+        let mut faults = find_repeated("nodepools", pools);
+        faults.extend(find_repeated("classes", classes));
         faults
     }
 
-    /// Text of a fault with its place in the scenario, where pools and classes are lists.
+    /// Returns the text of a fault with its location in the scenario. Pools and classes are lists
+    /// there.
     fn fault_text(&self, Fault { pointer, detail }: &Fault) -> String {
-        let steps: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+        let steps: Vec<String> = pointer.split('/').skip(1).map(unescape_pointer).collect();
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-        let place = match steps[..] {
-            ["pools", name, ref rest @ ..] => {
-                let at = self.nodepools.iter().position(|pool| pool.name == name);
-                in_list("nodepools", at, name, rest)
+        let location = match steps[..] {
+            ["pools", name, ref remaining @ ..] => {
+                let index = self.nodepools.iter().position(|pool| pool.name == name);
+                list_location("nodepools", index, name, remaining)
             }
-            ["classes", name, ref rest @ ..] => {
-                let at = self.classes.iter().position(|class| class.name == name);
-                in_list("classes", at, name, rest)
+            ["classes", name, ref remaining @ ..] => {
+                let index = self.classes.iter().position(|class| class.name == name);
+                list_location("classes", index, name, remaining)
             }
             ["pools"] => "nodepools".to_owned(),
             ["quantum", ..] => "settings.share_quantum_gb".to_owned(),
             ref other => other.join("."),
         };
-        format!("{place}: {detail}")
+        format!("{location}: {detail}")
     }
 }
 
-fn unescaped(step: &str) -> String {
+fn unescape_pointer(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-fn in_list(list: &str, at: Option<usize>, name: &str, rest: &[&str]) -> String {
-    let at = at.unwrap_or_default();
-    let field = match (list, rest) {
+fn list_location(list: &str, index: Option<usize>, name: &str, remaining: &[&str]) -> String {
+    let index = index.unwrap_or_default();
+    let field = match (list, remaining) {
         (_, []) => String::new(),
         ("classes", ["pool", ..]) => ".nodepool".to_owned(),
         ("nodepools", ["quantum", ..]) => ".share_quantum_gb".to_owned(),
-        (_, [field, place]) => format!(".{field}[{place}]"),
+        (_, [field, item]) => format!(".{field}[{item}]"),
         (_, [field, ..]) => format!(".{field}"),
     };
-    format!("{list}[{at}]{field} ({name:?})")
+    format!("{list}[{index}]{field} ({name:?})")
 }
 
-fn repeated<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+fn find_repeated<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut first_index: BTreeMap<&str, usize> = BTreeMap::new();
     let mut faults = Vec::new();
-    for (at, name) in names.enumerate() {
-        if let Some(before) = first.get(name) {
+    for (index, name) in names.enumerate() {
+        if let Some(earlier) = first_index.get(name) {
             let detail = "has this name already: give each its own";
             faults.push(format!(
-                "{list}[{at}].name ({name:?}): {list}[{before}] {detail}"
+                "{list}[{index}].name ({name:?}): {list}[{earlier}] {detail}"
             ));
         } else {
-            first.insert(name, at);
+            first_index.insert(name, index);
         }
     }
     faults
 }
 
-fn pool(place: u64, given: &PoolDocument) -> api::Pool {
-    let quantum = given.share_quantum_gb;
+fn to_api_pool(place: u64, document: &PoolDocument) -> api::Pool {
+    let quantum = document.share_quantum_gb;
     api::Pool {
-        parent: given.parent.clone(),
-        search_order: given.search_order.unwrap_or(100),
+        parent: document.parent.clone(),
+        search_order: document.search_order.unwrap_or(100),
         place: Some(place),
         quantum: quantum.map(|gigabytes| Quantum(Size::memory(gigabytes.0))),
-        nodes: given.nodes.clone(),
-        domain: given.domain.clone(),
+        nodes: document.nodes.clone(),
+        domain: document.domain.clone(),
         ..api::Pool::default()
     }
 }
 
-fn class(place: u64, given: &ClassDocument) -> api::Class {
-    let fair = given.policy == SharePolicy::FairShare;
+fn to_api_class(place: u64, document: &ClassDocument) -> api::Class {
+    let is_fair_share = document.policy == SharePolicy::FairShare;
     let mut class = api::Class {
-        policy: Some(match given.policy {
+        policy: Some(match document.policy {
             SharePolicy::FairShare => api::SharePolicy::FairShare,
             SharePolicy::FixedShare => api::SharePolicy::FixedShare,
             SharePolicy::Reserve => api::SharePolicy::Reserve,
         }),
-        priority: given.priority,
-        pool: Some(given.nodepool.clone()),
-        default: given.default.unwrap_or(false),
-        users: given.users.clone(),
+        priority: document.priority,
+        pool: Some(document.nodepool.clone()),
+        default: document.default.unwrap_or(false),
+        users: document.users.clone(),
         place: Some(place),
         ..api::Class::default()
     };
-    if fair {
-        class.weight = given.weight;
-        class.debug.clone_from(&given.debug);
-        class.initialization_cap = given.initialization_cap.map(count);
-        class.prediction_fudge_ms = given.prediction_fudge_ms.map(|time| time.0);
+    if is_fair_share {
+        class.weight = document.weight;
+        class.debug.clone_from(&document.debug);
+        class.initialization_cap = document.initialization_cap.map(non_negative);
+        class.prediction_fudge_ms = document.prediction_fudge_ms.map(|time| time.0);
     }
     class
 }
 
-/// Only for the named classes; amounts are not checked.
+/// Converts a user. Only the names of the classes are checked, so all amounts are 0.
 fn user_policy(user: &User) -> UserPolicy {
-    let named = user.max_allotment_by_class.keys();
+    let classes = user.max_allotment_by_class.keys();
     UserPolicy {
-        max_allotment_gb_by_class: named.map(|class| (class.clone(), 0)).collect(),
+        max_allotment_gb_by_class: classes.map(|class| (class.clone(), 0)).collect(),
         ..UserPolicy::default()
     }
 }

@@ -4,36 +4,36 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::plan::Unblock;
-use hayward_rm_scheduler_scenario::{JobOutcome, Outcome, Scenario, Shown};
+use hayward_rm_scheduler_scenario::{JobOutcome, Outcome, OutcomeOptions, Scenario};
 use serde_json::{Value, json};
 
-const EVERYTHING: Shown = Shown {
+const ALL_PARTS: OutcomeOptions = OutcomeOptions {
     places: true,
     explain: true,
 };
-const FLEETS: u64 = 500;
+const FLEET_COUNT: u64 = 500;
 
 /// Random numbers (SplitMix64).
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    fn number_below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
     }
 
-    fn one_in(&mut self, end: u64) -> bool {
-        self.below(end) == 0
+    fn is_one_in(&mut self, end: u64) -> bool {
+        self.number_below(end) == 0
     }
 }
 
 /// One gigabyte is one quantum. The work `X` of user `x` waits.
 struct Fleet {
     nodes: BTreeMap<String, u64>,
-    x: Value,
+    waiting_work: Value,
     allotment: u64,
     scenario: Value,
 }
@@ -50,9 +50,9 @@ fn classes(debug: &str) -> Value {
 }
 
 fn pools(extra: &[&str]) -> Value {
-    let mut aside = vec!["b0", "b1"];
-    aside.retain(|node| !extra.contains(node));
-    json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": aside}])
+    let mut other_nodes = vec!["b0", "b1"];
+    other_nodes.retain(|node| !extra.contains(node));
+    json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": other_nodes}])
 }
 
 /// The work whose verdict is tested.
@@ -65,53 +65,54 @@ fn submission(random: &mut Random) -> Value {
         ("service", "fixed"),
         ("reservation", "whole"),
         ("reservation", "whole"),
-    ][usize::try_from(random.below(7)).expect("a small number")];
-    let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
-        "memory_gb": 1 + random.below(8), "submit_time": 9});
-    if random.one_in(3) {
-        x["machine_list"] = match random.below(3) {
+    ][usize::try_from(random.number_below(7)).expect("a small number")];
+    let mut work = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
+        "memory_gb": 1 + random.number_below(8), "submit_time": 9});
+    if random.is_one_in(3) {
+        work["machine_list"] = match random.number_below(3) {
             0 => json!(["n0"]),
             1 => json!(["b0"]),
             _ => json!(["nowhere"]),
         };
     }
-    x
+    work
 }
 
-fn fleet(random: &mut Random) -> Fleet {
+fn random_fleet(random: &mut Random) -> Fleet {
     let mut nodes = BTreeMap::new();
-    for at in 0..=random.below(4) {
-        nodes.insert(format!("n{at}"), 1 + random.below(6));
+    for index in 0..=random.number_below(4) {
+        nodes.insert(format!("n{index}"), 1 + random.number_below(6));
     }
     let mut events: Vec<Value> = nodes
         .iter()
         .map(|(node, gb)| json!({"type": "node_report", "node": node, "memory_gb": gb}))
         .collect();
     // Allocations that stay, and allocations that can be preempted.
-    for at in 0..random.below(4) {
+    for index in 0..random.number_below(4) {
         events.push(
-            json!({"type": "submit", "job": format!("S{at}"), "kind": "service",
-            "user": "s", "class": "fixed", "memory_gb": 1 + random.below(3), "submit_time": at}),
+            json!({"type": "submit", "job": format!("S{index}"), "kind": "service",
+            "user": "s", "class": "fixed", "memory_gb": 1 + random.number_below(3),
+            "submit_time": index}),
         );
     }
-    if random.one_in(2) {
+    if random.is_one_in(2) {
         events.push(
             json!({"type": "submit", "job": "J", "kind": "job", "user": "j",
             "class": "low", "memory_gb": 1, "submit_time": 5, "threads": 1, "work_items": 100,
-            "max_processes": 1 + random.below(6), "time_per_item_ms": 1000}),
+            "max_processes": 1 + random.number_below(6), "time_per_item_ms": 1000}),
         );
     }
-    let x = submission(random);
+    let waiting_work = submission(random);
     let mut later = Vec::new();
-    if random.one_in(3) {
-        let node = format!("n{}", random.below(nodes.len() as u64));
+    if random.is_one_in(3) {
+        let node = format!("n{}", random.number_below(nodes.len() as u64));
         later.push(
-            json!({"type": (if random.one_in(2) {"node_dead"} else {"vary_off"}),
+            json!({"type": (if random.is_one_in(2) {"node_dead"} else {"vary_off"}),
             "node": node}),
         );
     }
-    later.push(x.clone());
-    let allotment = 1 + random.below(8);
+    later.push(waiting_work.clone());
+    let allotment = 1 + random.number_below(8);
     let scenario = json!({
         "settings": {"share_quantum_gb": 1, "initialization_cap": 0, "prediction": false,
             "profile": "default", "fragmentation_threshold": 2,
@@ -123,7 +124,7 @@ fn fleet(random: &mut Random) -> Fleet {
     });
     Fleet {
         nodes,
-        x,
+        waiting_work,
         allotment,
         scenario,
     }
@@ -131,17 +132,21 @@ fn fleet(random: &mut Random) -> Fleet {
 
 fn run(scenario: &Value) -> Vec<Outcome> {
     let scenario = Scenario::read(&scenario.to_string()).expect("a scenario");
-    scenario.run(EVERYTHING).expect("outcomes")
+    scenario.run(ALL_PARTS).expect("outcomes")
 }
 
-/// Events that make the change, and the work to check.
-fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, &'static str)> {
+/// Returns events that make the change, and the work to check.
+fn events_for_change(
+    fleet: &Fleet,
+    change: &Unblock,
+    last: &Outcome,
+) -> Option<(Vec<Value>, &'static str)> {
     let done = |job: &str| json!({"type": "job_done", "job": job});
     let resubmitted = |field: &str, value: Value| {
-        let mut x = fleet.x.clone();
-        x["job"] = json!("Y");
-        x[field] = value;
-        (vec![done("X"), x], "Y")
+        let mut work = fleet.waiting_work.clone();
+        work["job"] = json!("Y");
+        work[field] = value;
+        (vec![done("X"), work], "Y")
     };
     Some(match change {
         Unblock::Wait { .. } => (Vec::new(), "X"),
@@ -150,9 +155,9 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
             let mut events = Vec::new();
             for (id, job) in &last.jobs {
                 let places = job.places.iter().flatten();
-                let there = places.filter(|place| *place == node.as_str()).count() as u64;
-                if id.as_str().starts_with('S') && there > 0 && freed < *quanta {
-                    freed += there * job.order;
+                let processes = places.filter(|place| *place == node.as_str()).count() as u64;
+                if id.as_str().starts_with('S') && processes > 0 && freed < *quanta {
+                    freed += processes * job.order;
                     events.push(done(id.as_str()));
                 }
             }
@@ -166,7 +171,7 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
         Unblock::AskForLess { quanta } => resubmitted("memory_gb", json!(quanta)),
         Unblock::ListNode { node } => resubmitted("machine_list", json!([node])),
         Unblock::AddNode { quanta } => {
-            let listed = fleet.x["machine_list"][0].as_str();
+            let listed = fleet.waiting_work["machine_list"][0].as_str();
             let node = listed.filter(|node| !fleet.nodes.contains_key(*node));
             if listed.is_some() && node.is_none() {
                 return None;
@@ -177,8 +182,8 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
             (vec![policy, report], "X")
         }
         Unblock::OpenNode { node } => {
-            let gb = fleet.nodes[node.as_str()];
-            let report = json!({"type": "node_report", "node": node, "memory_gb": gb});
+            let memory_gb = fleet.nodes[node.as_str()];
+            let report = json!({"type": "node_report", "node": node, "memory_gb": memory_gb});
             (vec![json!({"type": "vary_on", "node": node}), report], "X")
         }
         Unblock::NameClass => resubmitted("class", json!("fair")),
@@ -186,12 +191,12 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
     })
 }
 
-fn waits(job: &JobOutcome) -> bool {
+fn is_waiting(job: &JobOutcome) -> bool {
     job.processes == 0 && job.reason.is_some()
 }
 
-/// Least number of fleets per reason, so that the test covers all of them.
-const LEAST_SEEN: [(&str, u64); 7] = [
+/// Minimum number of fleets per reason, so that the test covers all of them.
+const MIN_FLEETS_PER_REASON: [(&str, u64); 7] = [
     ("\"no_host_large_enough\"", 20),
     ("\"no_host_of_size\"", 10),
     ("\"no_listed_machine\"", 20),
@@ -203,16 +208,17 @@ const LEAST_SEEN: [(&str, u64); 7] = [
 
 #[test]
 fn the_change_named_by_unblock_starts_the_work() {
-    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-    for seed in 0..FLEETS {
-        let fleet = fleet(&mut Random(seed));
+    let mut fleets_by_reason: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 0..FLEET_COUNT {
+        let fleet = random_fleet(&mut Random(seed));
         let outcomes = run(&fleet.scenario);
         // Rejected work is published once and dropped.
         let outcome = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
         let last = outcome.unwrap();
-        let (x, others) = (&last.jobs["X"], last.jobs.iter());
-        let hungry = others.filter(|(_, job)| waits(job)).count() > 1;
-        let Some(explained) = x.explain.as_ref().filter(|_| waits(x) && !hungry) else {
+        let (job_x, jobs) = (&last.jobs["X"], last.jobs.iter());
+        let others_wait = jobs.filter(|(_, job)| is_waiting(job)).count() > 1;
+        let is_blocked = is_waiting(job_x) && !others_wait;
+        let Some(explained) = job_x.explain.as_ref().filter(|_| is_blocked) else {
             continue;
         };
         let name = serde_json::to_value(explained.reason).unwrap().to_string();
@@ -227,7 +233,7 @@ fn the_change_named_by_unblock_starts_the_work() {
         {
             continue;
         }
-        let Some((events, work)) = made(&fleet, change, last) else {
+        let Some((events, work)) = events_for_change(&fleet, change, last) else {
             continue;
         };
         let mut scenario = fleet.scenario.clone();
@@ -236,22 +242,26 @@ fn the_change_named_by_unblock_starts_the_work() {
         cycles.push(json!({"cycle": 13}));
         let after = run(&scenario);
         // Rejected work is not examined further, so its only change is to be admitted.
-        let refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
-        let let_in = *change == Unblock::NameClass;
-        let starts = |outcome: &Outcome| {
+        let is_refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
+        let only_admission = *change == Unblock::NameClass;
+        let has_effect = |outcome: &Outcome| {
             let job = outcome.jobs.get(work);
-            let good = |job: &JobOutcome| job.processes > 0 || let_in && !refused(job);
-            outcome.cycle > 6 && job.is_some_and(good)
+            let is_started =
+                |job: &JobOutcome| job.processes > 0 || only_admission && !is_refused(job);
+            outcome.cycle > 6 && job.is_some_and(is_started)
         };
         assert!(
-            after.iter().any(starts),
+            after.iter().any(has_effect),
             "{seed}: {name}, {change:?} was done, and yet {:?}",
             after.last().unwrap().jobs.get(work)
         );
-        *seen.entry(name).or_default() += 1;
+        *fleets_by_reason.entry(name).or_default() += 1;
     }
-    for (reason, least) in LEAST_SEEN {
-        let times = seen.get(reason).copied().unwrap_or(0);
-        assert!(times >= least, "{reason} was seen {times} times: {seen:?}");
+    for (reason, minimum) in MIN_FLEETS_PER_REASON {
+        let fleets = fleets_by_reason.get(reason).copied().unwrap_or(0);
+        assert!(
+            fleets >= minimum,
+            "{reason} was seen {fleets} times: {fleets_by_reason:?}"
+        );
     }
 }

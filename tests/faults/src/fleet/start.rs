@@ -42,7 +42,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     let ports = free_ports()?;
     let relays = Relays::start(&ports, &postgres.socket_folder(), &dir.join("db")).await?;
     let mut fleet = Fleet {
-        program: hayward_tests_fleet::program().to_owned(),
+        program: hayward_tests_fleet::hayward_program().to_owned(),
         dir,
         keys,
         relays,

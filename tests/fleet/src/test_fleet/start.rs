@@ -8,8 +8,8 @@ use hayward::prepare;
 use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::NodeName;
 
-use super::{Agent, Door, TestFleet};
-use crate::island::Island;
+use super::{Agent, NetworkAccess, TestFleet};
+use crate::isolated_network::IsolatedNetwork;
 
 impl TestFleet {
     pub fn start_service(&mut self, name: &str) {
@@ -23,7 +23,7 @@ impl TestFleet {
     }
 
     /// Starts a second process of a service, called `alias`, on a port of its own.
-    pub fn start_second(&mut self, name: &str, alias: &str) -> String {
+    pub fn start_second_replica(&mut self, name: &str, alias: &str) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
@@ -39,15 +39,18 @@ impl TestFleet {
         let mut command = self.command(alias);
         command
             .args(["run", name])
-            .env("HAYWARD_LISTEN", format!("{}:{port}", self.interface()))
+            .env(
+                "HAYWARD_LISTEN",
+                format!("{}:{port}", self.listen_address()),
+            )
             .env(
                 "HAYWARD_ALLOW_INSECURE",
-                (self.door == Door::Open).to_string(),
+                (self.access == NetworkAccess::Plaintext).to_string(),
             )
             .env("HAYWARD_DATABASE_URL", &self.databases[role])
             .env("HAYWARD_KEYS", self.keys.dir())
-            .env("HAYWARD_LEASE_MS", self.pace.lease.to_string());
-        if self.door == Door::Locked {
+            .env("HAYWARD_LEASE_MS", self.timing.lease_ms.to_string());
+        if self.access == NetworkAccess::Tls {
             let tls = self.keys.dir().join("tls");
             command
                 .env("HAYWARD_TLS_CERTIFICATE", tls.join(format!("{name}.pem")))
@@ -55,20 +58,20 @@ impl TestFleet {
         }
         if name == "node-status" {
             command
-                .env("HAYWARD_HEARTBEAT_MS", self.pace.heartbeat.to_string())
-                .env("HAYWARD_SUSPECT_MS", self.pace.suspect.to_string())
-                .env("HAYWARD_LOST_MS", self.pace.lost.to_string());
+                .env("HAYWARD_HEARTBEAT_MS", self.timing.heartbeat_ms.to_string())
+                .env("HAYWARD_SUSPECT_MS", self.timing.suspect_ms.to_string())
+                .env("HAYWARD_LOST_MS", self.timing.lost_ms.to_string());
         }
         if name == "rm-scheduler" {
-            command.env("HAYWARD_WORKED_MS", self.pace.worked.to_string());
+            command.env("HAYWARD_WORKED_MS", self.timing.worked_ms.to_string());
         }
         self.spawn(alias, command);
     }
 
-    fn interface(&self) -> Ipv4Addr {
-        match self.door {
-            Door::Loopback => Ipv4Addr::LOCALHOST,
-            Door::Open | Door::Locked => Ipv4Addr::UNSPECIFIED,
+    fn listen_address(&self) -> Ipv4Addr {
+        match self.access {
+            NetworkAccess::Loopback => Ipv4Addr::LOCALHOST,
+            NetworkAccess::Plaintext | NetworkAccess::Tls => Ipv4Addr::UNSPECIFIED,
         }
     }
 
@@ -77,14 +80,14 @@ impl TestFleet {
         self.run_agent(node, agent, command);
     }
 
-    /// Starts an agent whose network can be cut.
-    pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
-        let here = self.command(node);
-        let mut command = island.around(&self.program);
+    /// Starts an agent in a network whose frames can be lost.
+    pub fn start_agent_in(&mut self, network: &IsolatedNetwork, node: &str, agent: &Agent) {
+        let template = self.command(node);
+        let mut command = network.wrap_command(&self.program);
         command.env_clear();
-        for (name, value) in here.get_envs() {
+        for (name, value) in template.get_envs() {
             let value = value.unwrap_or_default().to_string_lossy();
-            command.env(name, value.replace("127.0.0.1", &island.host()));
+            command.env(name, value.replace("127.0.0.1", &network.host_address()));
         }
         command
             .stdin(Stdio::null())
@@ -96,7 +99,7 @@ impl TestFleet {
     fn run_agent(&mut self, node: &str, agent: &Agent, mut command: Command) {
         let name = NodeName::new(node).expect("a node name");
         let token = prepare::create_agent_token(&self.keys, &name).expect("a token");
-        let state = self.folder(node);
+        let state = self.agent_state_dir(node);
         std::fs::create_dir_all(&state).expect("a folder");
         command
             .args(["node-agent", "agent"])
@@ -105,14 +108,14 @@ impl TestFleet {
             .env("HAYWARD_STATE_DIR", state)
             .env("HAYWARD_RUNTIME", agent.runtime)
             .env("HAYWARD_MEMORY_BYTES", agent.memory_bytes.to_string());
-        if let Some(helper) = agent.helper {
-            command.env("HAYWARD_COMMAND", format!("[{helper:?}]"));
+        if let Some(supervisor) = agent.supervisor {
+            command.env("HAYWARD_COMMAND", format!("[{supervisor:?}]"));
         }
         self.spawn(node, command);
     }
 
     /// Starts one process with many agents on simulated nodes of one quantum each.
-    pub fn start_simulated(&mut self, prefix: &str, count: u32) {
+    pub fn start_simulated_agents(&mut self, prefix: &str, count: u32) {
         for number in 1..=count {
             let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
             prepare::create_agent_token(&self.keys, &node).expect("a token");
@@ -147,7 +150,7 @@ impl TestFleet {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(self.log_file(alias));
-        if self.clocks {
+        if self.has_separate_clocks {
             command.env(offset::VARIABLE, self.clock_file(alias));
         }
         if alias.starts_with("node-") && !alias.starts_with("node-status") {

@@ -3,49 +3,50 @@
 
 use super::Batch;
 use crate::{
-    cluster::{Emptying, FreeSpace, Part, occupy},
+    cluster::{FreeSpace, Placement, ReleasePreview, occupy},
     trace::Job,
 };
 
 pub(super) struct Reservation {
     /// Start of the head job in seconds.
-    pub at: u64,
+    pub start_s: u64,
     /// Free space at that time that the head job does not use, by node.
-    pub left: Vec<FreeSpace>,
+    pub free_after_start: Vec<FreeSpace>,
     /// Space that is free now and that the head job does not use at that time, by node.
-    pub both: Vec<FreeSpace>,
+    pub free_throughout: Vec<FreeSpace>,
 }
 
 impl Reservation {
     pub fn for_head(batch: &Batch, head: &Job) -> Self {
         let cluster = &batch.cluster;
-        let mut then = Emptying::new(cluster, &head.need);
-        let mut at = batch.now;
-        for (&(expected, job), parts) in &batch.running {
+        let mut preview = ReleasePreview::new(cluster, &head.request);
+        let mut start_s = batch.now;
+        for (&(expected_end_s, job), placements) in &batch.running {
             // All jobs with the same expected end are released together.
-            if expected != at && then.fits(head.tasks) {
+            if expected_end_s != start_s && preview.fits(head.tasks) {
                 break;
             }
-            at = expected;
-            then.remove(&batch.job(job).need, parts);
+            start_s = expected_end_s;
+            preview.release(&batch.job(job).request, placements);
         }
-        let mut free_space = then.free_space;
-        let mut parts = cluster
-            .lay(head, &free_space, &cluster.free_space)
-            .expect("an empty cluster holds every job that is simulated");
-        occupy(&mut free_space, &head.need, &mut parts);
+        let mut free_space = preview.free_space;
+        let mut placements = cluster
+            .find_placements(head, &free_space, &cluster.free_space)
+            .expect("every simulated job fits on the empty cluster");
+        occupy(&mut free_space, &head.request, &mut placements);
         let pairs = cluster.free_space.iter().zip(&free_space);
         Self {
-            at,
-            both: pairs.map(|(now, then)| now.both(then)).collect(),
-            left: free_space,
+            start_s,
+            free_throughout: pairs.map(|(now, later)| now.intersection(later)).collect(),
+            free_after_start: free_space,
         }
     }
 
     /// Updates the reservation after a job started on these nodes.
-    pub fn refresh(&mut self, free_space: &[FreeSpace], parts: &[Part]) {
-        for Part { node, .. } in parts {
-            self.both[*node] = free_space[*node].both(&self.left[*node]);
+    pub fn refresh(&mut self, free_space: &[FreeSpace], placements: &[Placement]) {
+        for Placement { node, .. } in placements {
+            self.free_throughout[*node] =
+                free_space[*node].intersection(&self.free_after_start[*node]);
         }
     }
 }

@@ -1,29 +1,29 @@
 use super::*;
-use crate::trace::{Need, Node, Workload};
+use crate::trace::{Node, TaskRequest, Workload};
 
 /// Runs jobs of (submit, run, limit, tasks) on nodes of one core.
 fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Results {
     let mut workload = Workload::default();
-    for (at, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
+    for (index, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
         let job = Job {
-            id: at.to_string(),
-            user: workload.users.index(&format!("u{}", at % 3)),
+            id: index.to_string(),
+            user: workload.users.index(&format!("u{}", index % 3)),
             class: workload.classes.index("c"),
             queue: None,
             submit_s: Some(*submit),
             runtime_s: Some(*run),
             limit_s: Some(*limit),
             tasks: *tasks,
-            need: Need {
+            request: TaskRequest {
                 cpu_milli: 1000,
-                ..Need::default()
+                ..TaskRequest::default()
             },
         };
         workload.jobs.push(job);
     }
     let nodes: Vec<Node> = (0..nodes)
-        .map(|at| Node {
-            id: at.to_string(),
+        .map(|index| Node {
+            id: index.to_string(),
             pool: String::new(),
             cpu_milli: 1000,
             memory_mib: 0,
@@ -35,7 +35,7 @@ fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> R
     simulate(&case, discipline, &Fairness::Users, &mut |_| {})
 }
 
-fn starts(results: &Results) -> Vec<u64> {
+fn start_times(results: &Results) -> Vec<u64> {
     let outcomes = results.outcomes.iter();
     outcomes
         .map(|outcome| outcome.started.unwrap() / 1000)
@@ -49,7 +49,7 @@ fn no_job_overtakes_under_first_come_first_served() {
         &[(0, 100, 100, 3), (1, 10, 10, 2), (2, 5, 5, 1)],
         Discipline::Fcfs,
     );
-    assert_eq!(starts(&results), [0, 100, 100]);
+    assert_eq!(start_times(&results), [0, 100, 100]);
     assert_eq!(results.summary.completed, 3);
 }
 
@@ -63,17 +63,23 @@ fn a_job_overtakes_under_easy_if_the_head_is_not_delayed() {
         (2, 50, 50, 1),
         (3, 200, 200, 1),
     ];
-    assert_eq!(starts(&run(4, &jobs, Discipline::Easy)), [0, 100, 2, 52]);
+    assert_eq!(
+        start_times(&run(4, &jobs, Discipline::Easy)),
+        [0, 100, 2, 52]
+    );
     let long = [(0, 100, 100, 3), (1, 10, 10, 3), (3, 200, 200, 1)];
-    assert_eq!(starts(&run(4, &long, Discipline::Easy)), [0, 100, 3]);
-    let whole = [(0, 100, 100, 3), (1, 10, 10, 4), (3, 200, 200, 1)];
-    assert_eq!(starts(&run(4, &whole, Discipline::Easy)), [0, 100, 110]);
+    assert_eq!(start_times(&run(4, &long, Discipline::Easy)), [0, 100, 3]);
+    let full_width = [(0, 100, 100, 3), (1, 10, 10, 4), (3, 200, 200, 1)];
+    assert_eq!(
+        start_times(&run(4, &full_width, Discipline::Easy)),
+        [0, 100, 110]
+    );
 }
 
 #[test]
 fn a_job_is_killed_at_its_limit() {
     let results = run(1, &[(0, 100, 40, 1), (1, 10, 10, 1)], Discipline::Fcfs);
-    assert_eq!(starts(&results), [0, 40]);
+    assert_eq!(start_times(&results), [0, 40]);
 }
 
 #[test]
@@ -87,7 +93,7 @@ fn the_user_with_less_usage_goes_first() {
     ];
     let results = run(1, &jobs, Discipline::FairEasy);
     // Order by submission: both jobs of u0, then u1, then u2.
-    assert_eq!(starts(&results), [0, 1020, 1000, 1010]);
+    assert_eq!(start_times(&results), [0, 1020, 1000, 1010]);
 }
 
 #[test]

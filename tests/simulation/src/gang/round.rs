@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::state::State;
 use crate::{
-    cluster::Emptying,
+    cluster::ReleasePreview,
     share::{Member, Share, two_levels},
 };
 
 pub(super) fn run(state: &mut State) {
-    let fair = fair(state);
-    give_due(state, &fair);
-    fill(state, &fair);
+    let fair_shares = compute_fair_shares(state);
+    grant_entitlements(state, &fair_shares);
+    fill_free_space(state, &fair_shares);
 }
 
 /// Returns the fair share by account.
-fn fair(state: &State) -> Vec<Share> {
+fn compute_fair_shares(state: &State) -> Vec<Share> {
     let members: Vec<Member> = state
         .accounts
         .iter()
@@ -26,44 +26,48 @@ fn fair(state: &State) -> Vec<Share> {
             demand: account.demand,
         })
         .collect();
-    two_levels(state.whole.parts, &members)
+    two_levels(state.scale.total, &members)
 }
 
 /// Returns the order in which accounts are served. The account with the lowest value is the worst
 /// served and goes first.
-fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
+fn service_order_key(state: &State, fair_shares: &[Share], account: usize) -> (Share, usize) {
     (
-        (state.accounts[account].held << 32) / fair[account].max(1),
+        (state.accounts[account].held << 32) / fair_shares[account].max(1),
         account,
     )
 }
 
-fn serve_order(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
-    let waits = |account: &usize| !state.accounts[*account].pending.is_empty();
-    let waiting = (0..state.accounts.len()).filter(waits);
-    waiting.map(|account| turn(state, fair, account)).collect()
+fn accounts_to_serve(state: &State, fair_shares: &[Share]) -> BTreeSet<(Share, usize)> {
+    let has_waiting_jobs = |account: &usize| !state.accounts[*account].pending.is_empty();
+    let waiting = (0..state.accounts.len()).filter(has_waiting_jobs);
+    waiting
+        .map(|account| service_order_key(state, fair_shares, account))
+        .collect()
 }
 
 /// Starts the oldest job of each user if the user stays within the fair share or runs nothing.
-fn give_due(state: &mut State, fair: &[Share]) {
-    let mut serve_order = serve_order(state, fair);
-    while let Some((_, at)) = serve_order.pop_first() {
-        let account = &state.accounts[at];
+fn grant_entitlements(state: &mut State, fair_shares: &[Share]) {
+    let mut queue = accounts_to_serve(state, fair_shares);
+    while let Some((_, account_index)) = queue.pop_first() {
+        let account = &state.accounts[account_index];
         let Some(job) = account.pending.first().copied() else {
             continue;
         };
-        let within = account.held + state.weight(job) <= fair[at];
-        if (within || account.held == 0) && start_with_force(state, fair, job) {
-            serve_order.insert(turn(state, fair, at));
+        let is_within_share =
+            account.held + state.dominant_share(job) <= fair_shares[account_index];
+        if (is_within_share || account.held == 0) && start_with_preemption(state, fair_shares, job)
+        {
+            queue.insert(service_order_key(state, fair_shares, account_index));
         }
     }
 }
 
-fn start_with_force(state: &mut State, fair: &[Share], job: usize) -> bool {
+fn start_with_preemption(state: &mut State, fair_shares: &[Share], job: usize) -> bool {
     if state.start(job) {
         return true;
     }
-    let Some(victims) = victims(state, fair, job) else {
+    let Some(victims) = find_victims(state, fair_shares, job) else {
         return false;
     };
     for victim in victims {
@@ -74,47 +78,58 @@ fn start_with_force(state: &mut State, fair: &[Share], job: usize) -> bool {
 
 /// Returns the jobs to preempt, or `None` if preemption cannot make space. Their users stay at or
 /// above the fair share without them. Jobs with the least lost work come first.
-fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
-    let it = state.job(job);
-    let above = |running: &usize| {
-        let account = state.account_of[*running];
-        state.accounts[account].held >= fair[account] + state.weight(*running)
+fn find_victims(state: &State, fair_shares: &[Share], job: usize) -> Option<Vec<usize>> {
+    let spec = state.job(job);
+    let stays_entitled = |running: &usize| {
+        let account = state.account_by_job[*running];
+        state.accounts[account].held >= fair_shares[account] + state.dominant_share(*running)
     };
     let mut candidates: Vec<(u128, usize)> = state
         .running
         .keys()
-        .filter(|running| above(running) && !state.is_protected(**running))
-        .map(|running| (state.loss(*running), *running))
+        .filter(|running| stays_entitled(running) && !state.is_protected(**running))
+        .map(|running| (state.preemption_loss(*running), *running))
         .collect();
     candidates.sort_unstable();
-    let mut then = Emptying::new(&state.cluster, &it.need);
-    let mut gone: BTreeMap<usize, Share> = BTreeMap::new();
-    let mut chosen = Vec::new();
+    let mut preview = ReleasePreview::new(&state.cluster, &spec.request);
+    let mut share_by_account: BTreeMap<usize, Share> = BTreeMap::new();
+    let mut chosen_victims = Vec::new();
     for (_, victim) in candidates {
-        let (account, weight) = (state.account_of[victim], state.weight(victim));
-        let taken = gone.entry(account).or_default();
-        if state.accounts[account].held - *taken < fair[account] + weight {
+        let (account, share) = (state.account_by_job[victim], state.dominant_share(victim));
+        let preempted_share = share_by_account.entry(account).or_default();
+        if state.accounts[account].held - *preempted_share < fair_shares[account] + share {
             continue;
         }
-        *taken += weight;
-        then.remove(&state.job(victim).need, &state.running[&victim].parts);
-        chosen.push(victim);
-        if then.fits(it.tasks) {
-            return Some(needed(state, job, then, chosen));
+        *preempted_share += share;
+        preview.release(
+            &state.job(victim).request,
+            &state.running[&victim].placements,
+        );
+        chosen_victims.push(victim);
+        if preview.fits(spec.tasks) {
+            return Some(drop_unneeded_victims(state, job, preview, chosen_victims));
         }
     }
     None
 }
 
 /// Removes jobs from the victims while the others free enough space, the most expensive first.
-fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> Vec<usize> {
+fn drop_unneeded_victims(
+    state: &State,
+    job: usize,
+    mut preview: ReleasePreview,
+    chosen_victims: Vec<usize>,
+) -> Vec<usize> {
     let tasks = state.job(job).tasks;
     let mut victims = Vec::new();
-    for victim in chosen.into_iter().rev() {
-        let (need, parts) = (&state.job(victim).need, &state.running[&victim].parts);
-        then.put_back(need, parts);
-        if !then.fits(tasks) {
-            then.remove(need, parts);
+    for victim in chosen_victims.into_iter().rev() {
+        let (request, placements) = (
+            &state.job(victim).request,
+            &state.running[&victim].placements,
+        );
+        preview.restore(request, placements);
+        if !preview.fits(tasks) {
+            preview.release(request, placements);
             victims.push(victim);
         }
     }
@@ -122,12 +137,16 @@ fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> 
 }
 
 /// Starts any job that fits, one per user at a time.
-fn fill(state: &mut State, fair: &[Share]) {
-    let mut serve_order = serve_order(state, fair);
-    while let Some((_, at)) = serve_order.pop_first() {
-        let pending: Vec<usize> = state.accounts[at].pending.iter().copied().collect();
+fn fill_free_space(state: &mut State, fair_shares: &[Share]) {
+    let mut queue = accounts_to_serve(state, fair_shares);
+    while let Some((_, account_index)) = queue.pop_first() {
+        let pending: Vec<usize> = state.accounts[account_index]
+            .pending
+            .iter()
+            .copied()
+            .collect();
         if pending.into_iter().any(|job| state.start(job)) {
-            serve_order.insert(turn(state, fair, at));
+            queue.insert(service_order_key(state, fair_shares, account_index));
         }
     }
 }

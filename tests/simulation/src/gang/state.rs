@@ -9,14 +9,14 @@ use std::{
 use super::Preemption;
 use crate::{
     case::Case,
-    cluster::{Cluster, Part, occupy, release},
+    cluster::{Cluster, Placement, occupy, release},
     measure::{Fairness, Ledger, Moment, Results},
-    share::{Share, Whole},
+    share::{Share, ShareScale},
     trace::Job,
 };
 
 pub(super) struct Running {
-    pub parts: Vec<Part>,
+    pub placements: Vec<Placement>,
     started: Moment,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Account {
 pub(super) struct State<'a> {
     pub case: &'a Case<'a>,
     pub cluster: Cluster,
-    pub whole: Whole,
+    pub scale: ShareScale,
     pub accounts: Vec<Account>,
-    pub account_of: Vec<usize>,
+    pub account_by_job: Vec<usize>,
     pub running: BTreeMap<usize, Running>,
     pub ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
     pub free_cpu: u64,
@@ -43,18 +43,18 @@ pub(super) struct State<'a> {
     now: Moment,
     preemption: Preemption,
     /// Milliseconds left to run, by job.
-    left: Vec<u64>,
-    starts: Vec<u64>,
+    remaining_ms: Vec<u64>,
+    start_counts: Vec<u64>,
 }
 
 impl<'a> State<'a> {
     pub fn new(case: &'a Case<'a>, preemption: Preemption, fairness: &Fairness) -> Self {
         let cluster = Cluster::new(case.nodes);
-        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut account_index: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut accounts: Vec<Account> = Vec::new();
         let account = |job: &&Job| {
-            let class = fairness.class_of(case.workload, job);
-            *known.entry((class.0, job.user)).or_insert_with(|| {
+            let class = fairness.class_and_weight(case.workload, job);
+            *account_index.entry((class.0, job.user)).or_insert_with(|| {
                 accounts.push(Account {
                     class,
                     ..Account::default()
@@ -63,9 +63,9 @@ impl<'a> State<'a> {
             })
         };
         Self {
-            account_of: case.jobs.iter().map(account).collect(),
+            account_by_job: case.jobs.iter().map(account).collect(),
             accounts,
-            whole: Whole::new(cluster.capacity),
+            scale: ShareScale::new(cluster.capacity),
             ledger: Ledger::new(case.workload, &case.jobs, cluster.capacity, fairness),
             running: BTreeMap::new(),
             ends: BinaryHeap::new(),
@@ -73,10 +73,10 @@ impl<'a> State<'a> {
             cluster,
             now: 0,
             preemption,
-            left: (0..case.jobs.len())
+            remaining_ms: (0..case.jobs.len())
                 .map(|job| case.run_s(job) * 1000)
                 .collect(),
-            starts: vec![0; case.jobs.len()],
+            start_counts: vec![0; case.jobs.len()],
             case,
         }
     }
@@ -85,9 +85,9 @@ impl<'a> State<'a> {
         self.case.jobs[job]
     }
 
-    pub fn weight(&self, job: usize) -> Share {
-        let it = self.job(job);
-        self.whole.weight(&it.need) * Share::from(it.tasks)
+    pub fn dominant_share(&self, job: usize) -> Share {
+        let spec = self.job(job);
+        self.scale.dominant_share(&spec.request) * Share::from(spec.tasks)
     }
 
     pub fn advance(&mut self, now: Moment) {
@@ -97,9 +97,9 @@ impl<'a> State<'a> {
 
     /// Returns the time of the next end. Ends that were scheduled before a preemption are ignored.
     pub fn next_end(&mut self) -> Option<Moment> {
-        while let Some(Reverse((at, job, start))) = self.ends.peek().copied() {
-            if self.running.contains_key(&job) && self.starts[job] == start {
-                return Some(at);
+        while let Some(Reverse((end_ms, job, start))) = self.ends.peek().copied() {
+            if self.running.contains_key(&job) && self.start_counts[job] == start {
+                return Some(end_ms);
             }
             self.ends.pop();
         }
@@ -107,61 +107,75 @@ impl<'a> State<'a> {
     }
 
     pub fn submit(&mut self, job: usize) {
-        let weight = self.weight(job);
-        let account = &mut self.accounts[self.account_of[job]];
-        account.demand += weight;
+        let share = self.dominant_share(job);
+        let account = &mut self.accounts[self.account_by_job[job]];
+        account.demand += share;
         account.pending.insert(job);
-        self.ledger.submitted(job);
+        self.ledger.record_submission(job);
     }
 
     /// Starts a job. Returns false if it does not fit now.
     pub fn start(&mut self, job: usize) -> bool {
-        let it = self.job(job);
-        if it.need.cpu_milli.saturating_mul(it.tasks) > self.free_cpu {
+        let spec = self.job(job);
+        if spec.request.cpu_milli.saturating_mul(spec.tasks) > self.free_cpu {
             return false;
         }
         let free_space = &self.cluster.free_space;
-        let Some(mut parts) = self.cluster.lay(it, free_space, free_space) else {
+        let Some(mut placements) = self.cluster.find_placements(spec, free_space, free_space)
+        else {
             return false;
         };
-        occupy(&mut self.cluster.free_space, &it.need, &mut parts);
-        self.free_cpu -= it.need.cpu_milli * it.tasks;
-        let weight = self.weight(job);
-        let account = &mut self.accounts[self.account_of[job]];
-        account.held += weight;
+        occupy(&mut self.cluster.free_space, &spec.request, &mut placements);
+        self.free_cpu -= spec.request.cpu_milli * spec.tasks;
+        let share = self.dominant_share(job);
+        let account = &mut self.accounts[self.account_by_job[job]];
+        account.held += share;
         account.pending.remove(&job);
-        self.starts[job] += 1;
-        let end = self.now + self.left[job];
-        self.ends.push(Reverse((end, job, self.starts[job])));
+        self.start_counts[job] += 1;
+        let end = self.now + self.remaining_ms[job];
+        self.ends.push(Reverse((end, job, self.start_counts[job])));
         let started = self.now;
-        self.running.insert(job, Running { parts, started });
-        self.ledger.gained(job, it.tasks);
+        self.running.insert(
+            job,
+            Running {
+                placements,
+                started,
+            },
+        );
+        self.ledger.record_start(job, spec.tasks);
         true
     }
 
     fn stop(&mut self, job: usize) -> Moment {
-        let running = self.running.remove(&job).expect("what stops was running");
-        let it = self.job(job);
-        release(&mut self.cluster.free_space, &it.need, &running.parts);
-        self.free_cpu += it.need.cpu_milli * it.tasks;
-        let weight = self.weight(job);
-        self.accounts[self.account_of[job]].held -= weight;
-        self.ledger.gave_up(job, it.tasks);
+        let running = self
+            .running
+            .remove(&job)
+            .expect("a job that stops was running");
+        let spec = self.job(job);
+        release(
+            &mut self.cluster.free_space,
+            &spec.request,
+            &running.placements,
+        );
+        self.free_cpu += spec.request.cpu_milli * spec.tasks;
+        let share = self.dominant_share(job);
+        self.accounts[self.account_by_job[job]].held -= share;
+        self.ledger.record_stop(job, spec.tasks);
         running.started
     }
 
     pub fn end(&mut self, job: usize) {
         self.stop(job);
-        let weight = self.weight(job);
-        self.accounts[self.account_of[job]].demand -= weight;
-        self.ledger.ended(job);
+        let share = self.dominant_share(job);
+        self.accounts[self.account_by_job[job]].demand -= share;
+        self.ledger.record_end(job);
     }
 
     /// Returns the milliseconds of run time that a running job would repeat after a preemption.
-    fn vain_ms(&self, job: usize) -> u64 {
-        let ran = self.ran_ms(job);
-        let saves = self.preemption.checkpoint_s;
-        saves.map_or(ran, |every| ran % (every.max(1) * 1000))
+    fn lost_run_ms(&self, job: usize) -> u64 {
+        let run_ms = self.ran_ms(job);
+        let checkpoint_s = self.preemption.checkpoint_s;
+        checkpoint_s.map_or(run_ms, |interval_s| run_ms % (interval_s.max(1) * 1000))
     }
 
     fn ran_ms(&self, job: usize) -> u64 {
@@ -169,22 +183,23 @@ impl<'a> State<'a> {
     }
 
     pub fn is_protected(&self, job: usize) -> bool {
-        let long = self.preemption.protected_s;
-        long.is_some_and(|seconds| self.ran_ms(job) > seconds * 1000)
+        let protected_s = self.preemption.protected_s;
+        protected_s.is_some_and(|seconds| self.ran_ms(job) > seconds * 1000)
     }
 
     /// Returns the work that a preemption would lose, in thousandths of a core × milliseconds.
-    pub fn loss(&self, job: usize) -> u128 {
-        let it = self.job(job);
-        u128::from(self.vain_ms(job)) * u128::from(it.tasks * it.need.cpu_milli)
+    pub fn preemption_loss(&self, job: usize) -> u128 {
+        let spec = self.job(job);
+        u128::from(self.lost_run_ms(job)) * u128::from(spec.tasks * spec.request.cpu_milli)
     }
 
     pub fn preempt(&mut self, job: usize) {
-        let vain = self.vain_ms(job);
+        let lost_ms = self.lost_run_ms(job);
         let started = self.stop(job);
-        self.left[job] -= self.now - started - vain;
-        self.accounts[self.account_of[job]].pending.insert(job);
-        self.ledger.evicted(job, 1, vain * self.job(job).tasks);
+        self.remaining_ms[job] -= self.now - started - lost_ms;
+        self.accounts[self.account_by_job[job]].pending.insert(job);
+        self.ledger
+            .record_preemption(job, 1, lost_ms * self.job(job).tasks);
     }
 
     pub fn close(self) -> Results {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{Job, Need, Node, Workload};
+use crate::trace::{Job, Node, TaskRequest, Workload};
 
 /// Runs jobs of (user, submit, run, tasks) on one node with this number of cores.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Results {
@@ -15,9 +15,9 @@ fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) ->
 
 fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) -> Results {
     let mut workload = Workload::default();
-    for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
+    for (index, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
-            id: at.to_string(),
+            id: index.to_string(),
             user: workload.users.index(user),
             class: workload.classes.index("c"),
             queue: None,
@@ -25,9 +25,9 @@ fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) 
             runtime_s: Some(*run),
             limit_s: None,
             tasks: *tasks,
-            need: Need {
+            request: TaskRequest {
                 cpu_milli: 1000,
-                ..Need::default()
+                ..TaskRequest::default()
             },
         };
         workload.jobs.push(job);
@@ -44,10 +44,10 @@ fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) 
     simulate(&case, preemption, &Fairness::Users, &mut |_| {})
 }
 
-fn times(results: &Results) -> Vec<(u64, u64)> {
+fn start_and_end_s(results: &Results) -> Vec<(u64, u64)> {
     let outcomes = results.outcomes.iter();
     outcomes
-        .map(|o| (o.started.unwrap() / 1000, o.ended.unwrap() / 1000))
+        .map(|it| (it.started.unwrap() / 1000, it.ended.unwrap() / 1000))
         .collect()
 }
 
@@ -57,16 +57,20 @@ fn a_job_is_preempted_for_a_user_below_its_entitlement() {
     let results = run(8, &jobs, Some(60));
     // Both jobs of a have equal loss, so the older one is preempted. At 100 it had run for 100 s,
     // 40 of them after its last checkpoint.
-    assert_eq!(times(&results)[2], (100, 200));
+    assert_eq!(start_and_end_s(&results)[2], (100, 200));
     assert_eq!(
         results.outcomes[0].evictions + results.outcomes[1].evictions,
         1
     );
     assert_eq!(results.outcomes[0].lost, 40_000 * 4 * 1000);
     // A checkpoint saved 60 s, and the job starts again when b has ended.
-    assert_eq!(times(&results)[0], (0, 200 + 940));
+    assert_eq!(start_and_end_s(&results)[0], (0, 200 + 940));
     let results = run(8, &jobs, None);
-    assert_eq!(times(&results)[0], (0, 200 + 1000), "nothing was saved");
+    assert_eq!(
+        start_and_end_s(&results)[0],
+        (0, 200 + 1000),
+        "nothing was saved"
+    );
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn a_user_below_its_share_is_not_preempted() {
     let jobs = [("a", 0, 1000, 4), ("b", 0, 1000, 4), ("c", 95, 100, 4)];
     let results = run(8, &jobs, None);
     // Without its job, a or b would have less than a third.
-    assert_eq!(times(&results)[2].0, 1000);
+    assert_eq!(start_and_end_s(&results)[2].0, 1000);
     assert!(
         results
             .outcomes
@@ -85,17 +89,23 @@ fn a_user_below_its_share_is_not_preempted() {
 
 #[test]
 fn only_needed_jobs_are_preempted() {
-    let a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
-    let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
+    let jobs_of_a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
+    let jobs = [
+        jobs_of_a[0],
+        jobs_of_a[1],
+        jobs_of_a[2],
+        ("b", 95, 100, 3),
+        ("b", 95, 100, 3),
+    ];
     let results = run(12, &jobs, None);
     // The small job costs least and is examined first, but the space of the second is enough.
-    let went: Vec<u64> = results
+    let evictions: Vec<u64> = results
         .outcomes
         .iter()
         .map(|outcome| outcome.evictions)
         .collect();
     assert_eq!(
-        (times(&results)[3], went),
+        (start_and_end_s(&results)[3], evictions),
         ((100, 200), vec![0, 1, 0, 0, 0])
     );
 }
@@ -103,7 +113,7 @@ fn only_needed_jobs_are_preempted() {
 #[test]
 fn a_job_that_has_run_for_long_is_not_preempted() {
     let jobs = [("a", 0, 1000, 4), ("a", 50, 1000, 4), ("b", 95, 100, 4)];
-    let spared = |protected_s| {
+    let evictions_with_protection = |protected_s| {
         let preemption = Preemption {
             checkpoint_s: None,
             protected_s,
@@ -112,7 +122,7 @@ fn a_job_that_has_run_for_long_is_not_preempted() {
         [0, 1].map(|job| results.outcomes[job].evictions)
     };
     // The younger job of a costs less. After a minute the older one is protected.
-    assert_eq!(spared(None), [0, 1]);
-    assert_eq!(spared(Some(60)), [0, 1]);
-    assert_eq!(spared(Some(40)), [0, 0]);
+    assert_eq!(evictions_with_protection(None), [0, 1]);
+    assert_eq!(evictions_with_protection(Some(60)), [0, 1]);
+    assert_eq!(evictions_with_protection(Some(40)), [0, 0]);
 }

@@ -1,7 +1,7 @@
 //! The simulated fleet of malleable jobs: processes on nodes, and the remaining work.
 //!
-//! Invariants: a process is never on a node without space for it. `left` of a job is the work left
-//! at `since` and changes only with the number of its processes.
+//! Invariants: a process is never on a node without space for it. The remaining work of a job is
+//! stored as of `updated_at` and changes only with the number of its processes.
 
 use std::{
     cmp::Reverse,
@@ -11,9 +11,9 @@ use std::{
 use crate::{
     case::Case,
     cluster::{Cluster, FreeSpace},
-    measure::{Fairness, Ledger, Moment, Refused, Results},
-    share::Whole,
-    trace::{Job, Need},
+    measure::{Fairness, Ledger, Moment, Results, UnservedReason},
+    share::ShareScale,
+    trace::{Job, TaskRequest},
 };
 
 /// The longest item of work in milliseconds. A preempted process loses at most this much.
@@ -30,8 +30,8 @@ pub struct Process {
 #[derive(Debug, Default)]
 struct Run {
     /// Remaining work in process-milliseconds.
-    left: u64,
-    since: Moment,
+    remaining_work: u64,
+    updated_at: Moment,
     processes: Vec<usize>,
     /// Current version. Ends that were scheduled with an older version are ignored.
     version: u64,
@@ -39,15 +39,15 @@ struct Run {
 
 pub struct SimulatedFleet<'a> {
     pub case: &'a Case<'a>,
-    pub whole: Whole,
+    pub scale: ShareScale,
     cluster: Cluster,
     ledger: Ledger,
     now: Moment,
     runs: Vec<Run>,
     processes: Vec<Option<Process>>,
-    vacant: Vec<usize>,
+    free_indices: Vec<usize>,
     /// Nodes ordered by free CPU.
-    by_free: BTreeSet<(u64, usize)>,
+    nodes_by_free_cpu: BTreeSet<(u64, usize)>,
     /// Jobs that are submitted and have not ended, in order of submission.
     unfinished: BTreeSet<usize>,
     ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
@@ -58,16 +58,16 @@ pub struct SimulatedFleet<'a> {
 impl<'a> SimulatedFleet<'a> {
     pub(super) fn new(case: &'a Case<'a>, fairness: &Fairness) -> Self {
         let cluster = Cluster::new(case.nodes);
-        let by_free = cluster.free_space.iter().enumerate();
+        let nodes_by_free_cpu = cluster.free_space.iter().enumerate();
         Self {
             case,
-            whole: Whole::new(cluster.capacity),
+            scale: ShareScale::new(cluster.capacity),
             ledger: Ledger::new(case.workload, &case.jobs, cluster.capacity, fairness),
             now: case.jobs.first().map_or(0, |_| case.submit_s(0) * 1000),
             runs: case.jobs.iter().map(|_| Run::default()).collect(),
             processes: Vec::new(),
-            vacant: Vec::new(),
-            by_free: by_free
+            free_indices: Vec::new(),
+            nodes_by_free_cpu: nodes_by_free_cpu
                 .map(|(node, space)| (space.cpu_milli, node))
                 .collect(),
             unfinished: BTreeSet::new(),
@@ -109,7 +109,7 @@ impl<'a> SimulatedFleet<'a> {
         &self.runs[job].processes
     }
 
-    pub fn held(&self, job: usize) -> u64 {
+    pub fn process_count(&self, job: usize) -> u64 {
         self.runs[job].processes.len() as u64
     }
 
@@ -120,10 +120,10 @@ impl<'a> SimulatedFleet<'a> {
     }
 
     /// Returns the remaining work of a job at this moment in process-milliseconds.
-    pub fn left(&self, job: usize) -> u64 {
+    pub fn remaining_work(&self, job: usize) -> u64 {
         let run = &self.runs[job];
-        let done = (self.now - run.since) * run.processes.len() as u64;
-        run.left.saturating_sub(done)
+        let done = (self.now - run.updated_at) * run.processes.len() as u64;
+        run.remaining_work.saturating_sub(done)
     }
 
     /// Returns the length of one item of work in milliseconds.
@@ -132,115 +132,121 @@ impl<'a> SimulatedFleet<'a> {
     }
 
     /// Returns the milliseconds of work that a preemption of the process would lose now.
-    pub fn loss(&self, process: usize) -> u64 {
+    pub fn lost_ms_if_preempted(&self, process: usize) -> u64 {
         let process = self.process(process);
         (self.now - process.started) % self.item_ms(process.job)
     }
 
-    /// Returns the number of processes of this need that fit on the node.
-    pub fn fitting(&self, node: usize, need: &Need) -> u64 {
-        self.cluster.fitting(&self.cluster.free_space, node, need)
+    /// Returns the number of processes of this request that fit on the node.
+    pub fn count_fitting(&self, node: usize, request: &TaskRequest) -> u64 {
+        self.cluster
+            .count_fitting(&self.cluster.free_space, node, request)
     }
 
     /// Returns whether a process would fit after these processes of the node are gone.
-    pub fn would_fit(&self, node: usize, need: &Need, gone: &[usize]) -> bool {
-        if !self.cluster.sites[node].accepts(need) {
+    pub fn would_fit(&self, node: usize, request: &TaskRequest, removed: &[usize]) -> bool {
+        if !self.cluster.properties[node].accepts(request) {
             return false;
         }
         let mut space = self.cluster.free_space[node].clone();
-        for process in gone {
+        for process in removed {
             let process = self.process(*process);
-            space.give(&self.job(process.job).need, 1, &process.gpus);
+            space.release(&self.job(process.job).request, 1, &process.gpus);
         }
-        space.fitting(need) > 0
+        space.count_fitting(request) > 0
     }
 
-    /// Returns the fullest node with space for the need.
-    pub fn tightest(&self, need: &Need) -> Option<usize> {
-        let able = self.by_free.range((need.cpu_milli, 0)..);
-        able.map(|(_, node)| *node)
-            .find(|node| self.fitting(*node, need) > 0)
+    /// Returns the fullest node with space for the request.
+    pub fn find_tightest_node(&self, request: &TaskRequest) -> Option<usize> {
+        let candidates = self.nodes_by_free_cpu.range((request.cpu_milli, 0)..);
+        candidates
+            .map(|(_, node)| *node)
+            .find(|node| self.count_fitting(*node, request) > 0)
     }
 
     /// Starts a process on the best suited GPUs of the node, and returns its number.
     pub fn start(&mut self, job: usize, node: usize) -> usize {
-        let need = &self.job(job).need;
-        let gpus = self.cluster.free_space[node].clone().take(need, 1);
-        self.start_on(job, node, gpus)
+        let request = &self.job(job).request;
+        let gpus = self.cluster.free_space[node].clone().allocate(request, 1);
+        self.start_on_gpus(job, node, gpus)
     }
 
     /// Starts a process on GPUs chosen by the caller, which tracks free GPUs itself.
-    pub fn start_on(&mut self, job: usize, node: usize, gpus: Vec<usize>) -> usize {
-        self.settle(job);
-        let need = &self.job(job).need;
-        self.change_space(node, |space| space.take_these(need, 1, &gpus));
+    pub fn start_on_gpus(&mut self, job: usize, node: usize, gpus: Vec<usize>) -> usize {
+        self.update_remaining_work(job);
+        let request = &self.job(job).request;
+        self.change_space(node, |space| space.allocate_on(request, 1, &gpus));
         let process = Process {
             job,
             node,
             started: self.now,
             gpus,
         };
-        let at = self.vacant.pop().unwrap_or(self.processes.len());
-        if at == self.processes.len() {
+        let index = self.free_indices.pop().unwrap_or(self.processes.len());
+        if index == self.processes.len() {
             self.processes.push(None);
         }
-        self.processes[at] = Some(process);
-        self.runs[job].processes.push(at);
-        self.ledger.gained(job, 1);
-        self.foretell(job);
-        at
+        self.processes[index] = Some(process);
+        self.runs[job].processes.push(index);
+        self.ledger.record_start(job, 1);
+        self.schedule_end(job);
+        index
     }
 
     /// Preempts a process. The work since the end of its last item has to be repeated.
-    pub fn evict(&mut self, process: usize) {
-        let lost = self.loss(process);
+    pub fn preempt(&mut self, process: usize) {
+        let lost = self.lost_ms_if_preempted(process);
         let job = self.process(process).job;
-        self.settle(job);
-        self.runs[job].left += lost;
+        self.update_remaining_work(job);
+        self.runs[job].remaining_work += lost;
         self.remove(process);
-        self.ledger.evicted(job, 1, lost);
-        self.foretell(job);
+        self.ledger.record_preemption(job, 1, lost);
+        self.schedule_end(job);
     }
 
     /// Removes a process for which there is no more work. No work is lost.
     fn remove(&mut self, process: usize) {
-        let gone = self.processes[process]
+        let removed = self.processes[process]
             .take()
             .expect("the process is there");
-        self.vacant.push(process);
-        self.runs[gone.job].processes.retain(|at| *at != process);
-        let need = &self.job(gone.job).need;
-        self.change_space(gone.node, |space| space.give(need, 1, &gone.gpus));
-        self.ledger.gave_up(gone.job, 1);
+        self.free_indices.push(process);
+        self.runs[removed.job]
+            .processes
+            .retain(|index| *index != process);
+        let request = &self.job(removed.job).request;
+        self.change_space(removed.node, |space| {
+            space.release(request, 1, &removed.gpus);
+        });
+        self.ledger.record_stop(removed.job, 1);
     }
 
     fn change_space<T>(&mut self, node: usize, change: impl FnOnce(&mut FreeSpace) -> T) -> T {
         let space = &mut self.cluster.free_space[node];
-        self.by_free.remove(&(space.cpu_milli, node));
-        let answer = change(space);
-        self.by_free.insert((space.cpu_milli, node));
-        answer
+        self.nodes_by_free_cpu.remove(&(space.cpu_milli, node));
+        let result = change(space);
+        self.nodes_by_free_cpu.insert((space.cpu_milli, node));
+        result
     }
 
-    fn settle(&mut self, job: usize) {
-        let left = self.left(job);
+    fn update_remaining_work(&mut self, job: usize) {
+        let remaining_work = self.remaining_work(job);
         let run = &mut self.runs[job];
-        (run.left, run.since) = (left, self.now);
+        (run.remaining_work, run.updated_at) = (remaining_work, self.now);
     }
 
-    fn foretell(&mut self, job: usize) {
+    fn schedule_end(&mut self, job: usize) {
         let run = &mut self.runs[job];
         run.version += 1;
         if !run.processes.is_empty() {
-            let at = self.now + run.left.div_ceil(run.processes.len() as u64);
-            self.ends.push(Reverse((at, job, run.version)));
+            let end = self.now + run.remaining_work.div_ceil(run.processes.len() as u64);
+            self.ends.push(Reverse((end, job, run.version)));
         }
     }
 
     pub(super) fn next_end(&mut self) -> Option<Moment> {
-        while let Some(Reverse((at, job, version))) = self.ends.peek().copied() {
+        while let Some(Reverse((end, job, version))) = self.ends.peek().copied() {
             if self.runs[job].version == version {
-                return Some(at);
+                return Some(end);
             }
             self.ends.pop();
         }
@@ -254,16 +260,16 @@ impl<'a> SimulatedFleet<'a> {
 
     pub(super) fn submit(&mut self, job: usize) {
         debug_assert!(self.submitted <= job, "jobs arrive in their order");
-        self.runs[job].left = self.case.run_s(job) * 1000 * self.job(job).tasks;
-        self.runs[job].since = self.now;
+        self.runs[job].remaining_work = self.case.run_s(job) * 1000 * self.job(job).tasks;
+        self.runs[job].updated_at = self.now;
         self.unfinished.insert(job);
         self.submitted = job + 1;
-        self.ledger.submitted(job);
+        self.ledger.record_submission(job);
     }
 
     /// Ends one job that has no work left. Returns false if there is none.
     pub(super) fn end_one(&mut self) -> bool {
-        if self.next_end().is_none_or(|at| at > self.now) {
+        if self.next_end().is_none_or(|end| end > self.now) {
             return false;
         }
         let Some(Reverse((_, job, _))) = self.ends.pop() else {
@@ -275,34 +281,38 @@ impl<'a> SimulatedFleet<'a> {
         }
         self.unfinished.remove(&job);
         self.ended.push(job);
-        self.ledger.ended(job);
+        self.ledger.record_end(job);
         true
     }
 
     /// Records the queue that the policy chose for the job.
-    pub fn enters(&mut self, job: usize, queue: &str) {
-        self.ledger.enters(job, queue);
+    pub fn record_queue(&mut self, job: usize, queue: &str) {
+        self.ledger.record_queue(job, queue);
     }
 
     /// Records that the job will never be served. It holds nothing.
-    pub fn refuse(&mut self, job: usize, refused: Refused) {
-        debug_assert!(self.runs[job].processes.is_empty(), "what runs was served");
+    pub fn refuse(&mut self, job: usize, reason: UnservedReason) {
+        debug_assert!(
+            self.runs[job].processes.is_empty(),
+            "a job that runs is not refused"
+        );
         self.unfinished.remove(&job);
-        self.ledger.refused(job, refused);
+        self.ledger.record_refusal(job, reason);
     }
 
     /// Returns the jobs that hold nothing and never did.
     pub fn never_started(&self) -> Vec<usize> {
         let waiting = self.unfinished.iter().copied();
-        let waiting = waiting.filter(|job| self.ledger.never_started(*job));
+        let waiting = waiting.filter(|job| self.ledger.has_never_started(*job));
         waiting.collect()
     }
 
     /// Records a job that would wait for ever.
-    pub fn still_waits(&mut self, job: usize, why: Refused) {
+    pub fn record_waiting(&mut self, job: usize, reason: UnservedReason) {
         let id = &self.case.jobs[job].id;
-        let detail = format!("job {id}: {}", why.detail);
-        self.ledger.still_waits(job, Refused { detail, ..why });
+        let detail = format!("job {id}: {}", reason.detail);
+        self.ledger
+            .record_waiting(job, UnservedReason { detail, ..reason });
     }
 
     pub(super) fn close(self) -> Results {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Sharing, SimulatedFleet, Unsound};
+use super::{MalleablePolicy, SimulatedFleet, SimulationError};
 use crate::{
     measure::{Fairness, Moment},
     share::{Claim, Member, Share, max_min, two_levels},
@@ -19,23 +19,23 @@ pub struct Fluid {
     fairness: Fairness,
     /// Number of processes by which a user must be below the fair share to preempt for a job that
     /// already runs.
-    patience: u64,
+    min_deficit: u64,
 }
 
 impl Fluid {
-    pub fn new(fairness: Fairness, patience: u64) -> Self {
+    pub fn new(fairness: Fairness, min_deficit: u64) -> Self {
         Self {
             fairness,
-            patience: patience.max(1),
+            min_deficit: min_deficit.max(1),
         }
     }
 }
 
-impl Sharing for Fluid {
-    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound> {
-        let mut round = Round::open(fleet, &self.fairness, self.patience);
+impl MalleablePolicy for Fluid {
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, SimulationError> {
+        let mut round = Round::new(fleet, &self.fairness, self.min_deficit);
         round.divide();
-        round.grow();
+        round.grow_jobs();
         Ok(None)
     }
 }
@@ -46,22 +46,22 @@ struct Account {
     class: (usize, u64),
     jobs: Vec<usize>,
     demand: Share,
-    fair: Share,
+    fair_share: Share,
     remainder: Share,
     held: Share,
     /// Sum of the entitlements of its jobs in processes.
-    counted: u64,
+    entitled_processes: u64,
 }
 
-/// The entitlement of a job.
-struct Due {
+/// The entitlement of a job, and what it holds.
+struct Entitlement {
     job: usize,
     account: usize,
-    weight: Share,
+    process_share: Share,
     held: u64,
-    count: u64,
+    entitled: u64,
     /// Whether no node can take another process in this round, even with preemption.
-    stuck: bool,
+    is_blocked: bool,
 }
 
 /// Processes to preempt, each with the index of the entitlement that it belongs to.
@@ -69,50 +69,55 @@ type Victims = Vec<(usize, usize)>;
 
 struct Round<'w, 'a> {
     fleet: &'w mut SimulatedFleet<'a>,
-    patience: u64,
+    min_deficit: u64,
     accounts: Vec<Account>,
     /// Entitlements in order of submission.
-    dues: Vec<Due>,
+    entitlements: Vec<Entitlement>,
 }
 
 impl<'w, 'a> Round<'w, 'a> {
-    fn open(fleet: &'w mut SimulatedFleet<'a>, fairness: &Fairness, patience: u64) -> Self {
-        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    fn new(fleet: &'w mut SimulatedFleet<'a>, fairness: &Fairness, min_deficit: u64) -> Self {
+        let mut account_index: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut accounts: Vec<Account> = Vec::new();
-        let mut dues = Vec::new();
+        let mut entitlements = Vec::new();
         for job in fleet.unfinished() {
-            let it = fleet.job(job);
-            let class = fairness.class_of(fleet.case.workload, it);
-            let account = *known.entry((class.0, it.user)).or_insert_with(|| {
-                accounts.push(Account {
-                    class,
-                    ..Account::default()
+            let spec = fleet.job(job);
+            let class = fairness.class_and_weight(fleet.case.workload, spec);
+            let account = *account_index
+                .entry((class.0, spec.user))
+                .or_insert_with(|| {
+                    accounts.push(Account {
+                        class,
+                        ..Account::default()
+                    });
+                    accounts.len() - 1
                 });
-                accounts.len() - 1
-            });
-            let (weight, held) = (fleet.whole.weight(&it.need), fleet.held(job));
-            accounts[account].jobs.push(dues.len());
-            accounts[account].demand += weight * Share::from(it.tasks);
-            accounts[account].held += weight * Share::from(held);
-            dues.push(Due {
+            let (process_share, held) = (
+                fleet.scale.dominant_share(&spec.request),
+                fleet.process_count(job),
+            );
+            accounts[account].jobs.push(entitlements.len());
+            accounts[account].demand += process_share * Share::from(spec.tasks);
+            accounts[account].held += process_share * Share::from(held);
+            entitlements.push(Entitlement {
                 job,
                 account,
-                weight,
+                process_share,
                 held,
-                count: 0,
-                stuck: false,
+                entitled: 0,
+                is_blocked: false,
             });
         }
         Self {
             fleet,
-            patience,
+            min_deficit,
             accounts,
-            dues,
+            entitlements,
         }
     }
 
-    fn tasks(&self, due: usize) -> u64 {
-        self.fleet.job(self.dues[due].job).tasks
+    fn tasks(&self, index: usize) -> u64 {
+        self.fleet.job(self.entitlements[index].job).tasks
     }
 
     fn divide(&mut self) {
@@ -122,167 +127,181 @@ impl<'w, 'a> Round<'w, 'a> {
             demand: account.demand,
         };
         let members: Vec<Member> = self.accounts.iter().map(member).collect();
-        let parts = two_levels(self.fleet.whole.parts, &members);
-        for (at, part) in parts.into_iter().enumerate() {
-            self.accounts[at].fair = part;
-            self.divide_part(at, part);
+        let shares = two_levels(self.fleet.scale.total, &members);
+        for (account, share) in shares.into_iter().enumerate() {
+            self.accounts[account].fair_share = share;
+            self.divide_among_jobs(account, share);
         }
-        let given: Share = self
-            .dues
+        let distributed: Share = self
+            .entitlements
             .iter()
-            .map(|due| due.weight * Share::from(due.count))
+            .map(|entitlement| entitlement.process_share * Share::from(entitlement.entitled))
             .sum();
-        self.give_rest(self.fleet.whole.parts.saturating_sub(given));
+        self.distribute_remainder(self.fleet.scale.total.saturating_sub(distributed));
     }
 
-    fn divide_part(&mut self, account: usize, part: Share) {
+    fn divide_among_jobs(&mut self, account: usize, share: Share) {
         let jobs = std::mem::take(&mut self.accounts[account].jobs);
-        let claim = |at: &usize| Claim {
+        let claim = |index: &usize| Claim {
             weight: 1,
-            demand: self.dues[*at].weight * Share::from(self.tasks(*at)),
+            demand: self.entitlements[*index].process_share * Share::from(self.tasks(*index)),
         };
         let claims: Vec<Claim> = jobs.iter().map(claim).collect();
-        let mut left = part;
-        for (at, share) in jobs.iter().zip(max_min(part, &claims)) {
-            let due = &mut self.dues[*at];
-            due.count = u64::try_from(share / due.weight).unwrap_or(u64::MAX);
-            left -= due.weight * Share::from(due.count);
+        let mut remainder = share;
+        for (index, share) in jobs.iter().zip(max_min(share, &claims)) {
+            let entitlement = &mut self.entitlements[*index];
+            entitlement.entitled =
+                u64::try_from(share / entitlement.process_share).unwrap_or(u64::MAX);
+            remainder -= entitlement.process_share * Share::from(entitlement.entitled);
         }
         let mut queue = jobs.clone();
-        queue.sort_by_key(|at| {
-            let due = &self.dues[*at];
-            (due.held <= due.count, due.count > 0, due.job)
+        queue.sort_by_key(|index| {
+            let entitlement = &self.entitlements[*index];
+            (
+                entitlement.held <= entitlement.entitled,
+                entitlement.entitled > 0,
+                entitlement.job,
+            )
         });
-        for at in queue {
-            self.give_one(at, &mut left);
+        for index in queue {
+            self.add_entitled_process(index, &mut remainder);
         }
-        self.accounts[account].remainder = left;
-        self.accounts[account].counted = jobs.iter().map(|at| self.dues[*at].count).sum();
+        self.accounts[account].remainder = remainder;
+        self.accounts[account].entitled_processes = jobs
+            .iter()
+            .map(|index| self.entitlements[*index].entitled)
+            .sum();
         self.accounts[account].jobs = jobs;
     }
 
-    fn give_one(&mut self, at: usize, left: &mut Share) {
-        let more = self.dues[at].count < self.tasks(at);
-        let due = &mut self.dues[at];
-        if more && due.weight <= *left {
-            due.count += 1;
-            *left -= due.weight;
+    fn add_entitled_process(&mut self, index: usize, remainder: &mut Share) {
+        let has_more_tasks = self.entitlements[index].entitled < self.tasks(index);
+        let entitlement = &mut self.entitlements[index];
+        if has_more_tasks && entitlement.process_share <= *remainder {
+            entitlement.entitled += 1;
+            *remainder -= entitlement.process_share;
         }
     }
 
     /// Divides the remainder that is too small for a whole process of any single user.
-    fn give_rest(&mut self, mut left: Share) {
-        let mut queue: Vec<usize> = (0..self.dues.len()).collect();
-        queue.sort_by_key(|at| {
-            let due = &self.dues[*at];
-            let account = &self.accounts[due.account];
-            let loses = due.held > due.count;
+    fn distribute_remainder(&mut self, mut remainder: Share) {
+        let mut queue: Vec<usize> = (0..self.entitlements.len()).collect();
+        queue.sort_by_key(|index| {
+            let entitlement = &self.entitlements[*index];
+            let account = &self.accounts[entitlement.account];
+            let loses = entitlement.held > entitlement.entitled;
             (
                 !loses,
-                account.counted > 0,
+                account.entitled_processes > 0,
                 std::cmp::Reverse(account.remainder),
-                due.job,
+                entitlement.job,
             )
         });
-        for at in queue {
-            self.give_one(at, &mut left);
+        for index in queue {
+            self.add_entitled_process(index, &mut remainder);
         }
     }
 
     /// Returns how well an account is served. The account with the lowest value goes first.
-    fn served(&self, account: usize) -> Share {
+    fn service_level(&self, account: usize) -> Share {
         let account = &self.accounts[account];
-        (account.held << 32) / account.fair.max(1)
+        (account.held << 32) / account.fair_share.max(1)
     }
 
-    fn grow(&mut self) {
+    fn grow_jobs(&mut self) {
         let mut queue: BTreeSet<(Share, usize)> = (0..self.accounts.len())
-            .map(|account| (self.served(account), account))
+            .map(|account| (self.service_level(account), account))
             .collect();
         while let Some((_, account)) = queue.pop_first() {
-            if self.grow_one(account) {
-                queue.insert((self.served(account), account));
+            if self.grow_account(account) {
+                queue.insert((self.service_level(account), account));
             }
         }
     }
 
     /// Adds a process to the oldest job of the account that is below its entitlement and can grow.
-    fn grow_one(&mut self, account: usize) -> bool {
+    fn grow_account(&mut self, account: usize) -> bool {
         let jobs = std::mem::take(&mut self.accounts[account].jobs);
-        let grown = jobs.iter().any(|at| {
-            let due = &self.dues[*at];
-            due.held < due.count && !due.stuck && self.start_one(*at)
+        let grown = jobs.iter().any(|index| {
+            let entitlement = &self.entitlements[*index];
+            entitlement.held < entitlement.entitled
+                && !entitlement.is_blocked
+                && self.start_process(*index)
         });
         self.accounts[account].jobs = jobs;
         grown
     }
 
-    fn start_one(&mut self, at: usize) -> bool {
-        let need = &self.fleet.job(self.dues[at].job).need;
-        let Some(node) = self.fleet.tightest(need).or_else(|| self.preempt_for(at)) else {
-            self.dues[at].stuck = true;
+    fn start_process(&mut self, index: usize) -> bool {
+        let request = &self.fleet.job(self.entitlements[index].job).request;
+        let Some(node) = self
+            .fleet
+            .find_tightest_node(request)
+            .or_else(|| self.preempt_for(index))
+        else {
+            self.entitlements[index].is_blocked = true;
             return false;
         };
-        let due = &mut self.dues[at];
-        self.fleet.start(due.job, node);
-        due.held += 1;
-        self.accounts[due.account].held += due.weight;
+        let entitlement = &mut self.entitlements[index];
+        self.fleet.start(entitlement.job, node);
+        entitlement.held += 1;
+        self.accounts[entitlement.account].held += entitlement.process_share;
         true
     }
 
     /// Preempts overage of other jobs on the node where the least work is lost. Returns the node.
-    fn preempt_for(&mut self, at: usize) -> Option<usize> {
-        let due = &self.dues[at];
-        let account = &self.accounts[due.account];
-        let short = account.fair.saturating_sub(account.held) / due.weight;
-        if due.held > 0 && short < Share::from(self.patience) && self.patience > 1 {
+    fn preempt_for(&mut self, index: usize) -> Option<usize> {
+        let entitlement = &self.entitlements[index];
+        let account = &self.accounts[entitlement.account];
+        let deficit = account.fair_share.saturating_sub(account.held) / entitlement.process_share;
+        if entitlement.held > 0 && deficit < Share::from(self.min_deficit) && self.min_deficit > 1 {
             return None;
         }
-        let (node, victims) = self.cheapest(due.job)?;
+        let (node, victims) = self.find_cheapest_victims(entitlement.job)?;
         for (victim, process) in victims {
-            self.fleet.evict(process);
-            let due = &mut self.dues[victim];
-            due.held -= 1;
-            self.accounts[due.account].held -= due.weight;
+            self.fleet.preempt(process);
+            let entitlement = &mut self.entitlements[victim];
+            entitlement.held -= 1;
+            self.accounts[entitlement.account].held -= entitlement.process_share;
         }
         Some(node)
     }
 
     /// Returns the node where preemption costs least, and the processes to preempt there.
-    fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
-        let need = &self.fleet.job(job).need;
+    fn find_cheapest_victims(&self, job: usize) -> Option<(usize, Victims)> {
+        let request = &self.fleet.job(job).request;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
-        for (at, due) in self
-            .dues
+        for (index, entitlement) in self
+            .entitlements
             .iter()
             .enumerate()
-            .filter(|(_, due)| due.held > due.count)
+            .filter(|(_, entitlement)| entitlement.held > entitlement.entitled)
         {
-            for process in self.fleet.running(due.job) {
+            for process in self.fleet.running(entitlement.job) {
                 let node = self.fleet.process(*process).node;
-                let loss = self.fleet.loss(*process);
-                nodes.entry(node).or_default().push((loss, *process, at));
+                let loss = self.fleet.lost_ms_if_preempted(*process);
+                nodes.entry(node).or_default().push((loss, *process, index));
             }
         }
         let mut best: Option<(u64, usize, Victims)> = None;
         for (node, mut candidates) in nodes {
             candidates.sort_unstable();
-            let mut taken: BTreeMap<usize, u64> = BTreeMap::new();
-            let (mut cost, mut gone, mut victims) = (0, Vec::new(), Vec::new());
-            for (loss, process, at) in candidates {
-                let surplus = self.dues[at].held - self.dues[at].count;
-                let so_far = taken.entry(at).or_default();
-                if *so_far == surplus {
+            let mut preempted_by_entitlement: BTreeMap<usize, u64> = BTreeMap::new();
+            let (mut cost, mut preempted, mut victims) = (0, Vec::new(), Vec::new());
+            for (loss, process, index) in candidates {
+                let surplus = self.entitlements[index].held - self.entitlements[index].entitled;
+                let preempted_count = preempted_by_entitlement.entry(index).or_default();
+                if *preempted_count == surplus {
                     continue;
                 }
-                *so_far += 1;
+                *preempted_count += 1;
                 cost += loss;
-                gone.push(process);
-                victims.push((at, process));
+                preempted.push(process);
+                victims.push((index, process));
                 if best.as_ref().is_some_and(|(least, ..)| *least <= cost) {
                     break;
                 }
-                if self.fleet.would_fit(node, need, &gone) {
+                if self.fleet.would_fit(node, request, &preempted) {
                     best = Some((cost, node, victims));
                     break;
                 }

@@ -3,21 +3,21 @@ mod queues;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::trace::{Job, Need, Node, Workload};
+use crate::trace::{Job, Node, TaskRequest, Workload};
 
 /// Runs jobs of (user, submit, run, tasks) on nodes with these numbers of cores.
 fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Results {
-    let (workload, nodes) = fleet(nodes, jobs);
+    let (workload, nodes) = workload_and_nodes(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
     let mut fluid = Fluid::new(Fairness::Users, 1);
     simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {}).unwrap()
 }
 
-fn fleet(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
+fn workload_and_nodes(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
     let mut workload = Workload::default();
-    for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
+    for (index, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
-            id: at.to_string(),
+            id: index.to_string(),
             user: workload.users.index(user),
             class: workload.classes.index("c"),
             queue: None,
@@ -25,15 +25,15 @@ fn fleet(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>)
             runtime_s: Some(*run),
             limit_s: None,
             tasks: *tasks,
-            need: Need {
+            request: TaskRequest {
                 cpu_milli: 1000,
-                ..Need::default()
+                ..TaskRequest::default()
             },
         };
         workload.jobs.push(job);
     }
-    let node = |(at, cores): (usize, &u64)| Node {
-        id: at.to_string(),
+    let node = |(index, cores): (usize, &u64)| Node {
+        id: index.to_string(),
         pool: String::new(),
         cpu_milli: cores * 1000,
         memory_mib: 0,
@@ -43,7 +43,7 @@ fn fleet(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>)
     (workload, nodes.iter().enumerate().map(node).collect())
 }
 
-fn ends(results: &Results) -> Vec<u64> {
+fn end_times(results: &Results) -> Vec<u64> {
     results
         .outcomes
         .iter()
@@ -54,16 +54,20 @@ fn ends(results: &Results) -> Vec<u64> {
 #[test]
 fn one_user_gets_the_whole_cluster() {
     // The job has 8 × 100 process-seconds and runs eight processes.
-    assert_eq!(ends(&run(&[4, 4], &[("a", 0, 100, 8)])), [100_000]);
+    assert_eq!(end_times(&run(&[4, 4], &[("a", 0, 100, 8)])), [100_000]);
     // The job has twice as many tasks as there are cores, so it runs at half the rate.
-    assert_eq!(ends(&run(&[4], &[("a", 0, 100, 8)])), [200_000]);
+    assert_eq!(end_times(&run(&[4], &[("a", 0, 100, 8)])), [200_000]);
 }
 
 #[test]
 fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
     let results = run(&[8], &[("a", 0, 600, 8), ("b", 101, 300, 8)]);
     let outcome = &results.outcomes[1];
-    assert_eq!(outcome.started, Some(110_000), "the grid is ten seconds");
+    assert_eq!(
+        outcome.started,
+        Some(110_000),
+        "rounds are ten seconds apart"
+    );
     // b has 2,400 process-seconds and runs four processes.
     assert_eq!(outcome.ended, Some(710_000));
     let first = &results.outcomes[0];
@@ -77,7 +81,7 @@ fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
 #[test]
 fn idle_space_is_lent() {
     let results = run(&[8], &[("a", 0, 100, 2), ("b", 0, 100, 6)]);
-    assert_eq!(ends(&results), [100_000, 100_000]);
+    assert_eq!(end_times(&results), [100_000, 100_000]);
     assert_eq!(results.outcomes[1].evictions, 0);
 }
 
@@ -89,20 +93,23 @@ fn equal_inputs_give_equal_results() {
         ("c", 3, 10, 8),
         ("a", 44, 90, 3),
     ];
-    let (one, two) = (run(&[4, 3], &jobs), run(&[4, 3], &jobs));
-    assert_eq!((one.outcomes, one.summary), (two.outcomes, two.summary));
+    let (first, second) = (run(&[4, 3], &jobs), run(&[4, 3], &jobs));
+    assert_eq!(
+        (first.outcomes, first.summary),
+        (second.outcomes, second.summary)
+    );
 }
 
 #[test]
 fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others() {
-    let (mut workload, nodes) = fleet(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
+    let (mut workload, nodes) = workload_and_nodes(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
     workload.jobs[1].class = workload.classes.index("normal");
     let case = Case::malleable(&workload, &nodes);
     let weights = BTreeMap::from([("normal".to_owned(), 300)]);
-    let policy = Production::weighted(&case, &weights);
-    let fairness = Production::fairness(&policy);
-    let planner = Production::new(&case, &policy).expect("a good policy");
-    let mut planner = planner.by_current_entitlement();
+    let policy = ProductionPlanner::weighted(&case, &weights);
+    let fairness = ProductionPlanner::fairness(&policy);
+    let planner = ProductionPlanner::new(&case, &policy).expect("a valid policy");
+    let mut planner = planner.with_current_entitlement();
     let results = simulate(&case, &mut planner, &fairness, &mut |_| {}).unwrap();
     assert_eq!(results.summary.completed, 2);
 }

@@ -20,20 +20,20 @@ pub(super) struct Queues {
 impl Queues {
     /// Returns the index of a queue. Indices follow the order of first use.
     pub fn index(&mut self, queue: &str) -> usize {
-        let at = self.names.index(queue);
+        let index = self.names.index(queue);
         self.accounts.resize(self.names.len(), Account::default());
-        at
+        index
     }
 
-    pub fn gained(&mut self, queue: Option<usize>, share: Share) {
-        if let Some(at) = queue {
-            self.accounts[at].held += share;
+    pub fn add_share(&mut self, queue: Option<usize>, share: Share) {
+        if let Some(queue) = queue {
+            self.accounts[queue].held += share;
         }
     }
 
-    pub fn gave_up(&mut self, queue: Option<usize>, share: Share) {
-        if let Some(at) = queue {
-            self.accounts[at].held -= share;
+    pub fn remove_share(&mut self, queue: Option<usize>, share: Share) {
+        if let Some(queue) = queue {
+            self.accounts[queue].held -= share;
         }
     }
 
@@ -46,18 +46,20 @@ impl Queues {
         }
     }
 
-    pub fn held(&self) -> impl Iterator<Item = (usize, Share)> {
-        let all = self.accounts.iter().enumerate();
-        all.map(|(at, account)| (at, account.held))
+    pub fn held_shares(&self) -> impl Iterator<Item = (usize, Share)> {
+        let accounts = self.accounts.iter().enumerate();
+        accounts.map(|(queue, account)| (queue, account.held))
     }
 
     pub fn names(&self) -> Vec<String> {
-        let all = 0..self.names.len();
-        all.map(|at| self.names.name(at).to_owned()).collect()
+        let indices = 0..self.names.len();
+        indices
+            .map(|index| self.names.name(index).to_owned())
+            .collect()
     }
 
     pub fn accounts(&self) -> impl Iterator<Item = (usize, &str, &Account)> {
-        let all = self.accounts.iter().enumerate();
-        all.map(|(at, account)| (at, self.names.name(at), account))
+        let accounts = self.accounts.iter().enumerate();
+        accounts.map(|(queue, account)| (queue, self.names.name(queue), account))
     }
 }

@@ -8,7 +8,7 @@ use crate::{share::Share, trace::Workload};
 /// Number of buckets in the window.
 const BUCKETS: usize = 240;
 /// A whole share. Shares are stored in millionths.
-const UNIT: u64 = 1_000_000;
+const WHOLE_SHARE: u64 = 1_000_000;
 
 /// Sums over the samples in one bucket of the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Series {
     pub user_names: Vec<String>,
     /// Names of the queues. Empty if there are no queues.
     pub queue_names: Vec<String>,
-    user_of: BTreeMap<usize, usize>,
+    user_by_account: BTreeMap<usize, usize>,
 }
 
 impl Series {
@@ -47,56 +47,62 @@ impl Series {
             first,
             last,
             buckets: vec![Bucket::default(); BUCKETS],
-            user_names: users.map(|at| workload.users.name(at).to_owned()).collect(),
+            user_names: users
+                .map(|user| workload.users.name(user).to_owned())
+                .collect(),
             queue_names: Vec::new(),
-            user_of: BTreeMap::new(),
+            user_by_account: BTreeMap::new(),
         }
     }
 
-    pub(super) fn belongs(&mut self, account: usize, user: usize) {
-        self.user_of.insert(account, user);
+    pub(super) fn set_user(&mut self, account: usize, user: usize) {
+        self.user_by_account.insert(account, user);
     }
 
     pub(super) fn sample(
         &mut self,
-        at: Moment,
+        moment: Moment,
         cpu: CpuUse,
         held: impl Iterator<Item = (usize, Share)>,
-        whole: Share,
+        total: Share,
     ) {
-        let place = self.place(at);
-        let bucket = &mut self.buckets[place];
+        let index = self.bucket_index(moment);
+        let bucket = &mut self.buckets[index];
         bucket.samples += 1;
         bucket.cpu_used += millionths(u128::from(cpu.used), u128::from(cpu.capacity));
         for (account, share) in held.filter(|(_, share)| *share > 0) {
-            let user = self.user_of[&account];
-            *bucket.held.entry(user).or_default() += millionths(share, whole);
+            let user = self.user_by_account[&account];
+            *bucket.held.entry(user).or_default() += millionths(share, total);
         }
     }
 
     /// Adds a sample of the queues.
     pub(super) fn sample_queues(
         &mut self,
-        at: Moment,
+        moment: Moment,
         held: impl Iterator<Item = (usize, Share)>,
-        whole: Share,
+        total: Share,
     ) {
-        let place = self.place(at);
-        let bucket = &mut self.buckets[place];
+        let index = self.bucket_index(moment);
+        let bucket = &mut self.buckets[index];
         for (queue, share) in held.filter(|(_, share)| *share > 0) {
-            *bucket.by_queue.entry(queue).or_default() += millionths(share, whole);
+            *bucket.by_queue.entry(queue).or_default() += millionths(share, total);
         }
     }
 
     /// Returns the index of the bucket of a moment.
-    fn place(&self, at: Moment) -> usize {
+    fn bucket_index(&self, moment: Moment) -> usize {
         let span = u128::from((self.last - self.first).max(1));
-        let passed = u128::from(at - self.first) * BUCKETS as u128 / span;
-        usize::try_from(passed).unwrap_or(BUCKETS).min(BUCKETS - 1)
+        let index = u128::from(moment - self.first) * BUCKETS as u128 / span;
+        usize::try_from(index).unwrap_or(BUCKETS).min(BUCKETS - 1)
     }
 }
 
 fn millionths(amount: u128, total: u128) -> u64 {
-    let part = amount.saturating_mul(u128::from(UNIT)).checked_div(total);
-    part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0)
+    let millionths = amount
+        .saturating_mul(u128::from(WHOLE_SHARE))
+        .checked_div(total);
+    millionths
+        .and_then(|millionths| u64::try_from(millionths).ok())
+        .unwrap_or(0)
 }

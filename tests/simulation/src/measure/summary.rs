@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Ledger, Outcome, Refused};
+use super::{Ledger, Outcome, UnservedReason};
 use crate::share::Share;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,109 +66,129 @@ pub struct Spread {
 }
 
 pub(super) fn summarize(ledger: &Ledger) -> Summary {
-    let done: Vec<&Outcome> = ledger
+    let ended: Vec<&Outcome> = ledger
         .outcomes
         .iter()
-        .filter(|o| o.ended.is_some())
+        .filter(|outcome| outcome.ended.is_some())
         .collect();
     let first = ledger.first;
-    let end = done.iter().filter_map(|o| o.ended).max().unwrap_or(first);
+    let end = ended
+        .iter()
+        .filter_map(|outcome| outcome.ended)
+        .max()
+        .unwrap_or(first);
     let window = u128::from(ledger.last - first) * u128::from(ledger.capacity.cpu_milli);
     let work: u128 = ledger
         .outcomes
         .iter()
         .enumerate()
-        .map(|(job, o)| {
-            u128::from(o.run_s) * 1000 * u128::from(ledger.tasks_of[job] * ledger.cpu_of[job])
+        .map(|(job, outcome)| {
+            u128::from(outcome.run_s)
+                * 1000
+                * u128::from(ledger.tasks_by_job[job] * ledger.task_cpu_by_job[job])
         })
         .sum();
-    let lost: u128 = ledger.outcomes.iter().map(|o| o.lost).sum();
-    let evictions: u64 = ledger.outcomes.iter().map(|o| o.evictions).sum();
-    let fair: Share = ledger.accounts.iter().map(|account| account.fair_sum).sum();
+    let lost: u128 = ledger.outcomes.iter().map(|outcome| outcome.lost).sum();
+    let evictions: u64 = ledger
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.evictions)
+        .sum();
+    let fair_shares: Share = ledger.accounts.iter().map(|account| account.fair_sum).sum();
     Summary {
         jobs: ledger.outcomes.len(),
-        completed: done.len(),
-        wait_s: spread(done.iter().map(|o| wait_ms(o)).map(seconds)),
-        flow_s: spread(done.iter().map(|o| flow_ms(o)).map(seconds)),
-        bounded_slowdown: spread(done.iter().map(|o| slowdown(o))),
+        completed: ended.len(),
+        wait_s: spread(ended.iter().map(|outcome| wait_ms(outcome)).map(seconds)),
+        flow_s: spread(ended.iter().map(|outcome| flow_ms(outcome)).map(seconds)),
+        bounded_slowdown: spread(ended.iter().map(|outcome| slowdown(outcome))),
         makespan_s: seconds(end - first),
-        utilisation: ratio(ledger.used, window),
+        utilisation: ratio(ledger.used_cpu_ms, window),
         samples: ledger.samples,
-        contended: ratio(u128::from(ledger.contended), u128::from(ledger.samples)),
-        deviation: ratio(ledger.below, fair),
+        contended: ratio(
+            u128::from(ledger.contended_samples),
+            u128::from(ledger.samples),
+        ),
+        deviation: ratio(ledger.shortfall_sum, fair_shares),
         jain: jain(ledger),
-        waste_percent: rounded(100.0 * real(lost) / real(work.max(1))),
+        waste_percent: round_to_9_places(100.0 * to_f64(lost) / to_f64(work.max(1))),
         evictions_per_job: ratio(u128::from(evictions), ledger.outcomes.len() as u128),
         queues: queues(ledger),
-        refused: by_reason(ledger, |outcome| outcome.refused.as_ref()),
-        never_ran: by_reason(ledger, |outcome| outcome.waits.as_ref()),
+        refused: count_by_reason(ledger, |outcome| outcome.refusal.as_ref()),
+        never_ran: count_by_reason(ledger, |outcome| outcome.waiting_reason.as_ref()),
     }
 }
 
 fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
-    let capacity = |count: u64| ledger.whole.parts.saturating_mul(u128::from(count));
-    let one = |(at, name, account): (usize, &str, &super::queues::Account)| {
-        let mine = || ledger.outcomes.iter().filter(move |o| o.queue == Some(at));
-        let done = || mine().filter(|o| o.ended.is_some());
-        let evictions: u64 = mine().map(|o| o.evictions).sum();
+    let capacity = |samples: u64| ledger.scale.total.saturating_mul(u128::from(samples));
+    let summarize_queue = |(queue, name, account): (usize, &str, &super::queues::Account)| {
+        let queue_outcomes = || {
+            ledger
+                .outcomes
+                .iter()
+                .filter(move |outcome| outcome.queue == Some(queue))
+        };
+        let completed = || queue_outcomes().filter(|outcome| outcome.ended.is_some());
+        let evictions: u64 = queue_outcomes().map(|outcome| outcome.evictions).sum();
         let summary = QueueSummary {
-            jobs: mine().count(),
-            completed: done().count(),
+            jobs: queue_outcomes().count(),
+            completed: completed().count(),
             share: ratio(account.held_sum, capacity(ledger.samples)),
-            share_contended: ratio(account.contended_sum, capacity(ledger.contended)),
-            wait_s: spread(done().map(wait_ms).map(seconds)),
-            evictions_per_job: ratio(u128::from(evictions), mine().count() as u128),
+            share_contended: ratio(account.contended_sum, capacity(ledger.contended_samples)),
+            wait_s: spread(completed().map(wait_ms).map(seconds)),
+            evictions_per_job: ratio(u128::from(evictions), queue_outcomes().count() as u128),
         };
         (name.to_owned(), summary)
     };
-    ledger.queues.accounts().map(one).collect()
+    ledger.queues.accounts().map(summarize_queue).collect()
 }
 
-fn by_reason(
+fn count_by_reason(
     ledger: &Ledger,
-    why: impl Fn(&Outcome) -> Option<&Refused>,
+    get_reason: impl Fn(&Outcome) -> Option<&UnservedReason>,
 ) -> BTreeMap<String, RefusedJobs> {
-    let mut all: BTreeMap<String, RefusedJobs> = BTreeMap::new();
-    for refused in ledger.outcomes.iter().filter_map(why) {
-        let known = all
-            .entry(refused.reason.clone())
+    let mut by_reason: BTreeMap<String, RefusedJobs> = BTreeMap::new();
+    for unserved in ledger.outcomes.iter().filter_map(get_reason) {
+        let group = by_reason
+            .entry(unserved.reason.clone())
             .or_insert_with(|| RefusedJobs {
                 jobs: 0,
-                first: refused.detail.clone(),
+                first: unserved.detail.clone(),
             });
-        known.jobs += 1;
+        group.jobs += 1;
     }
-    all
+    by_reason
 }
 
 pub(crate) fn wait_ms(outcome: &Outcome) -> u64 {
-    outcome.started.map_or(0, |at| at - outcome.submitted)
+    outcome
+        .started
+        .map_or(0, |moment| moment - outcome.submitted)
 }
 
 pub(crate) fn flow_ms(outcome: &Outcome) -> u64 {
-    outcome.ended.map_or(0, |at| at - outcome.submitted)
+    outcome.ended.map_or(0, |moment| moment - outcome.submitted)
 }
 
 /// Returns flow time divided by run time. Jobs shorter than ten seconds count as ten.
 pub(crate) fn slowdown(outcome: &Outcome) -> f64 {
-    let alone = real(u128::from(outcome.run_s.max(10)));
-    (seconds(flow_ms(outcome)) / alone).max(1.0)
+    let run_s = to_f64(u128::from(outcome.run_s.max(10)));
+    (seconds(flow_ms(outcome)) / run_s).max(1.0)
 }
 
 pub(crate) fn seconds(ms: u64) -> f64 {
-    real(u128::from(ms)) / 1000.0
+    to_f64(u128::from(ms)) / 1000.0
 }
 
 #[expect(
     clippy::cast_precision_loss,
     reason = "shown to people, never decided by"
 )]
-pub(crate) fn real(amount: u128) -> f64 {
+pub(crate) fn to_f64(amount: u128) -> f64 {
     amount as f64
 }
 
 /// Rounds to nine places, which removes the noise of the last bits.
-pub(crate) fn rounded(number: f64) -> f64 {
+pub(crate) fn round_to_9_places(number: f64) -> f64 {
     (number * 1e9).round() / 1e9
 }
 
@@ -176,7 +196,7 @@ fn ratio(amount: u128, total: u128) -> f64 {
     if total == 0 {
         0.0
     } else {
-        rounded(real(amount) / real(total))
+        round_to_9_places(to_f64(amount) / to_f64(total))
     }
 }
 
@@ -190,26 +210,26 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
     // Percentile by nearest rank.
     let rank = |percent: usize| values[(count * percent).div_ceil(100).clamp(1, count) - 1];
     Spread {
-        mean: rounded(values.iter().sum::<f64>() / real(count as u128)),
-        median: rounded(rank(50)),
-        p95: rounded(rank(95)),
-        max: rounded(values[count - 1]),
+        mean: round_to_9_places(values.iter().sum::<f64>() / to_f64(count as u128)),
+        median: round_to_9_places(rank(50)),
+        p95: round_to_9_places(rank(95)),
+        max: round_to_9_places(values[count - 1]),
     }
 }
 
 /// Returns Jain's index over the ratio of held to fair share. It is 1 if all ratios are equal.
 fn jain(ledger: &Ledger) -> f64 {
-    let took_part = ledger
+    let with_fair_share = ledger
         .accounts
         .iter()
         .filter(|account| account.fair_sum > 0);
-    let parts: Vec<f64> = took_part
-        .map(|account| real(account.held_sum) / real(account.fair_sum))
+    let ratios: Vec<f64> = with_fair_share
+        .map(|account| to_f64(account.held_sum) / to_f64(account.fair_sum))
         .collect();
-    let sum: f64 = parts.iter().sum();
-    let squares: f64 = parts.iter().map(|part| part * part).sum();
+    let sum: f64 = ratios.iter().sum();
+    let squares: f64 = ratios.iter().map(|ratio| ratio * ratio).sum();
     if squares > 0.0 {
-        rounded(sum * sum / (real(parts.len() as u128) * squares))
+        round_to_9_places(sum * sum / (to_f64(ratios.len() as u128) * squares))
     } else {
         1.0
     }

@@ -1,21 +1,21 @@
-//! Protocol B starts after protocol A, when three of ten pods leave. It counts the large nodes that
-//! can be emptied by moving a few of the remaining pods.
+//! Defragmentation (protocol B). It starts after protocol A, when three of ten pods leave. It
+//! counts the large nodes that can be emptied by moving a few of the remaining pods.
 //!
 //! Nodes with the fewest GPU pods are emptied first, largest pod first. Each pod moves to the
 //! tightest partly used node that fits. A node that cannot be emptied completely is not changed.
 
 use super::{
-    inflation::{Placed, millionths},
-    site::{Sites, WHOLE},
+    gpu_node::{GpuNodes, WHOLE_GPU_MILLI},
+    inflation::{PlacedPod, millionths},
 };
 use crate::splitmix::SplitMix;
 
 /// Number of pods that leave, of ten.
-const LEAVING: u64 = 3;
+const LEAVING_OF_TEN: u64 = 3;
 
 /// The result of a number of moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Defragmented {
+pub struct DefragmentationResult {
     pub survivors: usize,
     /// Free GPUs in millionths of all GPUs.
     pub free: u64,
@@ -27,100 +27,132 @@ pub struct Defragmented {
 }
 
 /// Removes each pod with the same probability.
-pub fn thin_out(sites: &mut Sites, placed: Vec<Placed>, seed: u64) -> Vec<Placed> {
+pub fn remove_random_pods(
+    gpu_nodes: &mut GpuNodes,
+    placed: Vec<PlacedPod>,
+    seed: u64,
+) -> Vec<PlacedPod> {
     let mut random = SplitMix::new(seed);
-    let mut left = Vec::with_capacity(placed.len());
-    for it in placed {
-        if random.draw() % 10 < LEAVING {
-            sites.list[it.node].give(&it.pod, &it.gpus);
+    let mut remaining = Vec::with_capacity(placed.len());
+    for placed_pod in placed {
+        if random.next_u64() % 10 < LEAVING_OF_TEN {
+            gpu_nodes.nodes[placed_pod.node].release(&placed_pod.pod, &placed_pod.gpus);
         } else {
-            left.push(it);
+            remaining.push(placed_pod);
         }
     }
-    left
+    remaining
 }
 
 /// Empties large nodes and moves at most `budget` percent of the pods.
-pub fn defragment(sites: &mut Sites, pods: &mut [Placed], budget: u64) -> Defragmented {
-    let largest = sites
+pub fn defragment(
+    gpu_nodes: &mut GpuNodes,
+    pods: &mut [PlacedPod],
+    budget: u64,
+) -> DefragmentationResult {
+    let largest = gpu_nodes
         .empty
         .iter()
-        .map(|site| site.gpus.len())
+        .map(|gpu_node| gpu_node.gpus.len())
         .max()
         .unwrap_or(0);
-    let mut on_node: Vec<Vec<usize>> = vec![Vec::new(); sites.list.len()];
-    for (at, it) in pods
+    let mut pods_by_node: Vec<Vec<usize>> = vec![Vec::new(); gpu_nodes.nodes.len()];
+    for (index, placed) in pods
         .iter()
         .enumerate()
-        .filter(|(_, it)| it.pod.shape.gpu_milli > 0)
+        .filter(|(_, placed)| placed.pod.shape.gpu_milli > 0)
     {
-        on_node[it.node].push(at);
+        pods_by_node[placed.node].push(index);
     }
-    let is_large = |node: &usize| sites.empty[*node].gpus.len() == largest;
-    let large: Vec<usize> = (0..sites.list.len()).filter(is_large).collect();
+    let is_large = |node: &usize| gpu_nodes.empty[*node].gpus.len() == largest;
+    let large: Vec<usize> = (0..gpu_nodes.nodes.len()).filter(is_large).collect();
     let mut candidates = large.clone();
-    candidates.retain(|node| !on_node[*node].is_empty());
-    candidates.sort_by_key(|node| (on_node[*node].len(), *node));
-    let mut result = Defragmented {
+    candidates.retain(|node| !pods_by_node[*node].is_empty());
+    candidates.sort_by_key(|node| (pods_by_node[*node].len(), *node));
+    let mut result = DefragmentationResult {
         survivors: pods.len(),
-        free: millionths(sites.free().gpu_milli, sites.capacity().gpu_milli),
+        free: millionths(gpu_nodes.free().gpu_milli, gpu_nodes.capacity().gpu_milli),
         large: large.len(),
-        whole_before: whole(sites, &large),
-        ..Defragmented::default()
+        whole_before: count_whole_nodes(gpu_nodes, &large),
+        ..DefragmentationResult::default()
     };
-    let most = usize::try_from(pods.len() as u64 * budget / 100).unwrap_or(usize::MAX);
+    let max_moves = usize::try_from(pods.len() as u64 * budget / 100).unwrap_or(usize::MAX);
     for node in candidates {
-        if result.moved + on_node[node].len() > most {
+        if result.moved + pods_by_node[node].len() > max_moves {
             continue;
         }
-        let mut residents = std::mem::take(&mut on_node[node]);
-        residents.sort_by_key(|at| (std::cmp::Reverse(pods[*at].pod.shape.gpu_total()), *at));
-        if empty_node(sites, pods, node, &residents) {
+        let mut residents = std::mem::take(&mut pods_by_node[node]);
+        residents.sort_by_key(|index| {
+            (
+                std::cmp::Reverse(pods[*index].pod.shape.gpu_total()),
+                *index,
+            )
+        });
+        if empty_node(gpu_nodes, pods, node, &residents) {
             result.moved += residents.len();
-            for at in residents {
-                on_node[pods[at].node].push(at);
+            for index in residents {
+                pods_by_node[pods[index].node].push(index);
             }
         } else {
-            on_node[node] = residents;
+            pods_by_node[node] = residents;
         }
     }
-    result.whole_after = whole(sites, &large);
+    result.whole_after = count_whole_nodes(gpu_nodes, &large);
     result
 }
 
-fn whole(sites: &Sites, large: &[usize]) -> usize {
-    let all_free = |node: &&usize| sites.list[**node].gpus.iter().all(|free| *free == WHOLE);
-    large.iter().filter(all_free).count()
+fn count_whole_nodes(gpu_nodes: &GpuNodes, large: &[usize]) -> usize {
+    let is_whole = |node: &&usize| {
+        gpu_nodes.nodes[**node]
+            .gpus
+            .iter()
+            .all(|free| *free == WHOLE_GPU_MILLI)
+    };
+    large.iter().filter(is_whole).count()
 }
 
 /// Moves all pods of the node away, or none.
-fn empty_node(sites: &mut Sites, pods: &mut [Placed], node: usize, residents: &[usize]) -> bool {
-    let mut undone: Vec<(usize, Placed)> = Vec::new();
-    for at in residents {
-        let Some((to, gpus)) = elsewhere(sites, &pods[*at], node) else {
-            for (at, before) in undone.into_iter().rev() {
-                relocate(sites, &mut pods[at], before.node, before.gpus);
+fn empty_node(
+    gpu_nodes: &mut GpuNodes,
+    pods: &mut [PlacedPod],
+    node: usize,
+    residents: &[usize],
+) -> bool {
+    let mut moved: Vec<(usize, PlacedPod)> = Vec::new();
+    for index in residents {
+        let Some((target, gpus)) = find_target(gpu_nodes, &pods[*index], node) else {
+            for (index, before) in moved.into_iter().rev() {
+                relocate(gpu_nodes, &mut pods[index], before.node, before.gpus);
             }
             return false;
         };
-        undone.push((*at, pods[*at].clone()));
-        relocate(sites, &mut pods[*at], to, gpus);
+        moved.push((*index, pods[*index].clone()));
+        relocate(gpu_nodes, &mut pods[*index], target, gpus);
     }
     true
 }
 
-fn relocate(sites: &mut Sites, it: &mut Placed, node: usize, gpus: Vec<usize>) {
-    sites.list[it.node].give(&it.pod, &it.gpus);
-    sites.list[node].take(&it.pod, &gpus);
-    (it.node, it.gpus) = (node, gpus);
+fn relocate(gpu_nodes: &mut GpuNodes, placed: &mut PlacedPod, node: usize, gpus: Vec<usize>) {
+    gpu_nodes.nodes[placed.node].release(&placed.pod, &placed.gpus);
+    gpu_nodes.nodes[node].allocate(&placed.pod, &gpus);
+    (placed.node, placed.gpus) = (node, gpus);
 }
 
 /// Returns the partly used node with the least free GPU that fits the pod, the first among equals.
-fn elsewhere(sites: &Sites, it: &Placed, not: usize) -> Option<(usize, Vec<usize>)> {
-    let able = sites.list.iter().enumerate().filter(|(node, site)| {
-        let whole = site.gpus.len() as u64 * WHOLE;
-        *node != not && site.gpu_free() < whole && site.fits(&it.pod)
-    });
-    let (node, site) = able.min_by_key(|(node, site)| (site.gpu_free(), *node))?;
-    Some((node, site.usual_gpus(&it.pod.shape)))
+fn find_target(
+    gpu_nodes: &GpuNodes,
+    placed: &PlacedPod,
+    excluded: usize,
+) -> Option<(usize, Vec<usize>)> {
+    let candidates = gpu_nodes
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(node, gpu_node)| {
+            let capacity = gpu_node.gpus.len() as u64 * WHOLE_GPU_MILLI;
+            *node != excluded && gpu_node.free_gpu_milli() < capacity && gpu_node.fits(&placed.pod)
+        });
+    let (node, gpu_node) =
+        candidates.min_by_key(|(node, gpu_node)| (gpu_node.free_gpu_milli(), *node))?;
+    Some((node, gpu_node.select_gpus(&placed.pod.shape)))
 }

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::site::{Pod, Shape, Site, WHOLE};
+use super::gpu_node::{GpuNode, Pod, Shape, WHOLE_GPU_MILLI};
 
 /// Percent of all pods that have a popular shape.
-const POPULAR: usize = 95;
+const POPULAR_PERCENT: usize = 95;
 
 /// Shapes that are likely to come, with their frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +29,12 @@ impl Demand {
         }
         let mut shapes: Vec<(Shape, u64)> = counts.into_iter().collect();
         shapes.sort_by_key(|(shape, count)| (std::cmp::Reverse(*count), *shape));
-        let enough = (pods.len() * POPULAR).div_ceil(100) as u64;
+        let required_weight = (pods.len() * POPULAR_PERCENT).div_ceil(100) as u64;
         let mut weight = 0;
         shapes.retain(|(_, count)| {
-            let wanted = weight < enough;
-            weight += if wanted { *count } else { 0 };
-            wanted
+            let is_popular = weight < required_weight;
+            weight += if is_popular { *count } else { 0 };
+            is_popular
         });
         Self { shapes, weight }
     }
@@ -44,21 +44,21 @@ impl Demand {
 pub type Fragmentation = u64;
 
 impl Demand {
-    pub fn fragmentation(&self, site: &Site) -> Fragmentation {
-        let free = site.gpu_free();
-        let lost = |shape: &Shape| {
-            if shape.gpu_milli == 0 || !site.accepts(shape) {
+    pub fn fragmentation(&self, gpu_node: &GpuNode) -> Fragmentation {
+        let free = gpu_node.free_gpu_milli();
+        let unusable_gpu = |shape: &Shape| {
+            if shape.gpu_milli == 0 || !gpu_node.accepts(shape) {
                 return free;
             }
-            let small = site
+            let too_small = gpu_node
                 .gpus
                 .iter()
-                .filter(|free| **free < shape.gpu_milli.min(WHOLE));
-            small.sum()
+                .filter(|free| **free < shape.gpu_milli.min(WHOLE_GPU_MILLI));
+            too_small.sum()
         };
         self.shapes
             .iter()
-            .map(|(shape, count)| lost(shape) * count)
+            .map(|(shape, count)| unusable_gpu(shape) * count)
             .sum()
     }
 }
@@ -81,8 +81,8 @@ mod tests {
         }
     }
 
-    fn site(cpu_milli: u64, gpus: &[u64]) -> Site {
-        Site {
+    fn gpu_node(cpu_milli: u64, gpus: &[u64]) -> GpuNode {
+        GpuNode {
             model: 1,
             cpu_milli,
             memory_mib: 0,
@@ -102,12 +102,12 @@ mod tests {
         // Half GPUs cannot use the 300. A whole GPU can use only the 1000. The last shape needs no
         // GPU.
         assert_eq!(
-            demand.fragmentation(&site(8, &[300, 1000])),
+            demand.fragmentation(&gpu_node(8, &[300, 1000])),
             2 * 300 + 300 + 1300
         );
         // Without CPU, no pod can use a GPU.
-        assert_eq!(demand.fragmentation(&site(0, &[300, 1000])), 4 * 1300);
-        assert_eq!(demand.fragmentation(&site(8, &[0, 0])), 0);
+        assert_eq!(demand.fragmentation(&gpu_node(0, &[300, 1000])), 4 * 1300);
+        assert_eq!(demand.fragmentation(&gpu_node(8, &[0, 0])), 0);
     }
 
     #[test]

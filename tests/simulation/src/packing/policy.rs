@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{
     fragmentation::Demand,
-    site::{Pod, Shape, Site, WHOLE},
+    gpu_node::{GpuNode, Pod, Shape, WHOLE_GPU_MILLI},
 };
 use crate::splitmix::SplitMix;
 
@@ -41,82 +41,84 @@ pub struct Scorer {
     random: SplitMix,
     /// Changes of fragmentation within one step count as equal. Then the size and the order of
     /// nodes decide, so that pods fill the fleet from one side.
-    step: u64,
+    score_step: u64,
     largest_cpu: u64,
     largest_gpus: u64,
     versions: Vec<u64>,
     /// Cached offers by kind of pod, which is its shape and its memory.
-    kept: BTreeMap<(Shape, u64), Offers>,
+    offers_by_kind: BTreeMap<(Shape, u64), Offers>,
 }
 
 impl Scorer {
-    pub fn new(policy: Policy, sites: &[Site], demand: Demand, seed: u64) -> Self {
+    pub fn new(policy: Policy, gpu_nodes: &[GpuNode], demand: Demand, seed: u64) -> Self {
         // One step is four hundredths of a GPU for each pod in the demand.
-        let step = 40 * demand.weight.max(1);
+        let score_step = 40 * demand.weight.max(1);
         Self {
             policy,
             random: SplitMix::new(seed),
-            step,
+            score_step,
             demand,
-            largest_cpu: sites
+            largest_cpu: gpu_nodes
                 .iter()
-                .map(|site| site.cpu_milli)
+                .map(|gpu_node| gpu_node.cpu_milli)
                 .max()
                 .unwrap_or(1)
                 .max(1),
-            largest_gpus: sites
+            largest_gpus: gpu_nodes
                 .iter()
-                .map(|site| site.gpus.len() as u64)
+                .map(|gpu_node| gpu_node.gpus.len() as u64)
                 .max()
                 .unwrap_or(1),
-            versions: vec![0; sites.len()],
-            kept: BTreeMap::new(),
+            versions: vec![0; gpu_nodes.len()],
+            offers_by_kind: BTreeMap::new(),
         }
     }
 
     /// Returns the node and the GPUs for a pod, or `None` if it fits nowhere.
-    pub fn choose(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
+    pub fn choose(&mut self, gpu_nodes: &[GpuNode], pod: &Pod) -> Option<(usize, Vec<usize>)> {
         match self.policy {
-            Policy::Random => self.choose_any(sites, pod),
+            Policy::Random => self.choose_random(gpu_nodes, pod),
             Policy::FirstFit => {
-                let node = sites.iter().position(|site| site.fits(pod))?;
-                Some((node, first_gpus(&sites[node], &pod.shape)))
+                let node = gpu_nodes.iter().position(|gpu_node| gpu_node.fits(pod))?;
+                Some((node, first_gpus(&gpu_nodes[node], &pod.shape)))
             }
-            _ => self.choose_best(sites, pod),
+            _ => self.choose_best(gpu_nodes, pod),
         }
     }
 
-    fn choose_any(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
-        let able: Vec<usize> = (0..sites.len())
-            .filter(|node| sites[*node].fits(pod))
+    fn choose_random(&mut self, gpu_nodes: &[GpuNode], pod: &Pod) -> Option<(usize, Vec<usize>)> {
+        let candidates: Vec<usize> = (0..gpu_nodes.len())
+            .filter(|node| gpu_nodes[*node].fits(pod))
             .collect();
-        if able.is_empty() {
+        if candidates.is_empty() {
             return None;
         }
-        let node = able[self.random.below(able.len())];
-        let least = pod.shape.gpu_milli;
-        let free = sites[node]
+        let node = candidates[self.random.index_below(candidates.len())];
+        let min_free = pod.shape.gpu_milli;
+        let free = gpu_nodes[node]
             .gpus
             .iter()
             .enumerate()
-            .filter(|(_, free)| **free >= least);
-        let mut gpus: Vec<usize> = free.map(|(at, _)| at).collect();
+            .filter(|(_, free)| **free >= min_free);
+        let mut gpus: Vec<usize> = free.map(|(gpu, _)| gpu).collect();
         self.random.shuffle(&mut gpus);
         gpus.truncate(usize::try_from(pod.shape.gpu_count).unwrap_or(0));
         Some((node, gpus))
     }
 
-    fn choose_best(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
+    fn choose_best(&mut self, gpu_nodes: &[GpuNode], pod: &Pod) -> Option<(usize, Vec<usize>)> {
         let kind = (pod.shape, pod.memory_mib);
         let mut offers = self
-            .kept
+            .offers_by_kind
             .remove(&kind)
-            .unwrap_or_else(|| vec![(u64::MAX, None); sites.len()]);
+            .unwrap_or_else(|| vec![(u64::MAX, None); gpu_nodes.len()]);
         let mut best: Option<(i64, usize)> = None;
         for (node, (version, offer)) in offers.iter_mut().enumerate() {
             if *version != self.versions[node] {
                 *version = self.versions[node];
-                *offer = sites[node].fits(pod).then(|| self.offer(&sites[node], pod));
+                *offer = gpu_nodes[node]
+                    .fits(pod)
+                    .then(|| self.make_offer(&gpu_nodes[node], pod));
             }
             if let Some(offer) = offer
                 && best.is_none_or(|(score, _)| offer.score > score)
@@ -128,46 +130,47 @@ impl Scorer {
             let offer = offers[node].1.as_ref()?;
             Some((node, offer.gpus.clone()))
         });
-        self.kept.insert(kind, offers);
+        self.offers_by_kind.insert(kind, offers);
         chosen
     }
 
     /// Invalidates the cached offers of a node after its load changed.
-    pub fn changed(&mut self, node: usize) {
+    pub fn invalidate(&mut self, node: usize) {
         self.versions[node] += 1;
     }
 
-    fn offer(&self, site: &Site, pod: &Pod) -> Offer {
+    fn make_offer(&self, gpu_node: &GpuNode, pod: &Pod) -> Offer {
         let score = match self.policy {
-            Policy::Gradient => return self.gradient(site, pod),
-            Policy::BestFit => self.best_fit(site, pod),
-            Policy::DotProduct => self.dot_product(site, &pod.shape),
+            Policy::Gradient => return self.gradient_offer(gpu_node, pod),
+            Policy::BestFit => self.best_fit(gpu_node, pod),
+            Policy::DotProduct => self.dot_product(gpu_node, &pod.shape),
             Policy::Random | Policy::FirstFit => 0,
         };
         Offer {
             score,
-            gpus: site.usual_gpus(&pod.shape),
+            gpus: gpu_node.select_gpus(&pod.shape),
         }
     }
 
-    fn gradient(&self, site: &Site, pod: &Pod) -> Offer {
-        let before = self.demand.fragmentation(site);
+    fn gradient_offer(&self, gpu_node: &GpuNode, pod: &Pod) -> Offer {
+        let before = self.demand.fragmentation(gpu_node);
         let options = if pod.shape.is_shared() {
-            let able = (0..site.gpus.len()).filter(|at| site.gpus[*at] >= pod.shape.gpu_milli);
-            able.map(|at| vec![at]).collect()
+            let candidates =
+                (0..gpu_node.gpus.len()).filter(|gpu| gpu_node.gpus[*gpu] >= pod.shape.gpu_milli);
+            candidates.map(|gpu| vec![gpu]).collect()
         } else {
-            vec![site.usual_gpus(&pod.shape)]
+            vec![gpu_node.select_gpus(&pod.shape)]
         };
         let scored = options.into_iter().map(|gpus| {
-            let mut then = site.clone();
-            then.take(pod, &gpus);
-            let after = self.demand.fragmentation(&then);
+            let mut with_pod = gpu_node.clone();
+            with_pod.allocate(pod, &gpus);
+            let after = self.demand.fragmentation(&with_pod);
             // Euclidean division rounds down for negative values too.
-            let steps = (i128::from(before) - i128::from(after)).div_euclid(i128::from(self.step));
+            let steps =
+                (i128::from(before) - i128::from(after)).div_euclid(i128::from(self.score_step));
             // Small nodes win among equals, because large nodes should stay free for pods that fit
             // nowhere else.
-            // else.
-            let score = steps * (i128::from(self.largest_gpus) + 1) - site.gpus.len() as i128;
+            let score = steps * (i128::from(self.largest_gpus) + 1) - gpu_node.gpus.len() as i128;
             let score = i64::try_from(score).expect("steps are few");
             Offer { score, gpus }
         });
@@ -176,35 +179,40 @@ impl Scorer {
         best.expect("a pod that fits has an option")
     }
 
-    fn best_fit(&self, site: &Site, pod: &Pod) -> i64 {
-        let cpu = site.cpu_milli - pod.shape.cpu_milli;
-        let gpu = site.gpu_free() - pod.shape.gpu_total();
-        halves(cpu, gpu, self.largest_cpu, self.largest_gpus * WHOLE)
+    fn best_fit(&self, gpu_node: &GpuNode, pod: &Pod) -> i64 {
+        let cpu = gpu_node.cpu_milli - pod.shape.cpu_milli;
+        let gpu = gpu_node.free_gpu_milli() - pod.shape.gpu_total();
+        score_from_halves(
+            cpu,
+            gpu,
+            self.largest_cpu,
+            self.largest_gpus * WHOLE_GPU_MILLI,
+        )
     }
 
-    fn dot_product(&self, site: &Site, shape: &Shape) -> i64 {
-        let (cpu, gpu) = (self.largest_cpu, self.largest_gpus * WHOLE);
-        let cpu_part = site.cpu_milli * shape.cpu_milli;
-        let gpu_part = site.gpu_free() * shape.gpu_total();
-        halves(cpu_part, gpu_part, cpu * cpu, gpu * gpu)
+    fn dot_product(&self, gpu_node: &GpuNode, shape: &Shape) -> i64 {
+        let (cpu, gpu) = (self.largest_cpu, self.largest_gpus * WHOLE_GPU_MILLI);
+        let cpu_part = gpu_node.cpu_milli * shape.cpu_milli;
+        let gpu_part = gpu_node.free_gpu_milli() * shape.gpu_total();
+        score_from_halves(cpu_part, gpu_part, cpu * cpu, gpu * gpu)
     }
 }
 
-/// Returns 100 · (1 − ½·cpu/cpu_whole − ½·gpu/gpu_whole), rounded down.
-fn halves(cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
-    let (cpu_whole, gpu_whole) = (i128::from(cpu_whole), i128::from(gpu_whole));
-    let whole = 2 * cpu_whole * gpu_whole;
-    let part = i128::from(cpu) * gpu_whole + i128::from(gpu) * cpu_whole;
-    i64::try_from((100 * (whole - part)).div_euclid(whole)).unwrap_or(i64::MIN)
+/// Returns 100 · (1 − ½·cpu/cpu_total − ½·gpu/gpu_total_milli), rounded down.
+fn score_from_halves(cpu: u64, gpu: u64, cpu_total: u64, gpu_total_milli: u64) -> i64 {
+    let (cpu_total, gpu_total_milli) = (i128::from(cpu_total), i128::from(gpu_total_milli));
+    let denominator = 2 * cpu_total * gpu_total_milli;
+    let numerator = i128::from(cpu) * gpu_total_milli + i128::from(gpu) * cpu_total;
+    i64::try_from((100 * (denominator - numerator)).div_euclid(denominator)).unwrap_or(i64::MIN)
 }
 
 /// Returns the first GPUs that fit.
-fn first_gpus(site: &Site, shape: &Shape) -> Vec<usize> {
+fn first_gpus(gpu_node: &GpuNode, shape: &Shape) -> Vec<usize> {
     let count = usize::try_from(shape.gpu_count).unwrap_or(0);
-    let able = site
+    let candidates = gpu_node
         .gpus
         .iter()
         .enumerate()
         .filter(|(_, free)| **free >= shape.gpu_milli.max(1));
-    able.map(|(at, _)| at).take(count).collect()
+    candidates.map(|(gpu, _)| gpu).take(count).collect()
 }

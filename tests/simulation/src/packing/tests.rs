@@ -1,31 +1,31 @@
 use super::{
-    defrag::{defragment, thin_out},
-    inflation::{Inflated, Placed, arrivals, inflate, pods},
-    planned::{Settings, inflate_planned},
+    defrag::{defragment, remove_random_pods},
+    inflation::{InflationResult, PlacedPod, arrivals, inflate, sorted_pods},
+    planner_inflation::{Settings, inflate_with_planner},
     *,
 };
-use crate::trace::{Job, Need, Node, Workload};
+use crate::trace::{Job, Node, TaskRequest, Workload};
 
 fn nodes() -> Vec<Node> {
-    let node = |at: usize| Node {
-        id: format!("{at:02}"),
+    let node = |index: usize| Node {
+        id: format!("{index:02}"),
         pool: String::new(),
         cpu_milli: 16_000,
         memory_mib: 1000,
-        gpu_count: if at < 6 { 4 } else { 2 },
-        gpu_model: if at.is_multiple_of(2) { "A" } else { "B" }.to_owned(),
+        gpu_count: if index < 6 { 4 } else { 2 },
+        gpu_model: if index.is_multiple_of(2) { "A" } else { "B" }.to_owned(),
     };
     (0..10).map(node).collect()
 }
 
 /// Returns a list with shares, single GPUs and pairs in rotation.
-fn list() -> Workload {
+fn pod_list() -> Workload {
     let mut workload = Workload::default();
     let kinds = [(1, 300), (1, 1000), (2, 1000), (0, 0), (1, 700)];
-    for at in 0..30_usize {
-        let (gpu_count, gpu_milli) = kinds[at % kinds.len()];
+    for index in 0..30_usize {
+        let (gpu_count, gpu_milli) = kinds[index % kinds.len()];
         let job = Job {
-            id: format!("{at:03}"),
+            id: format!("{index:03}"),
             user: workload.users.index("u"),
             class: workload.classes.index("c"),
             queue: None,
@@ -33,17 +33,17 @@ fn list() -> Workload {
             runtime_s: None,
             limit_s: None,
             tasks: 1,
-            need: Need {
+            request: TaskRequest {
                 cpu_milli: 1000,
                 memory_mib: 10,
                 gpu_count,
                 gpu_milli,
-                gpu_models: if at.is_multiple_of(7) {
+                gpu_models: if index.is_multiple_of(7) {
                     vec!["A".to_owned()]
                 } else {
                     Vec::new()
                 },
-                ..Need::default()
+                ..TaskRequest::default()
             },
         };
         workload.jobs.push(job);
@@ -51,15 +51,21 @@ fn list() -> Workload {
     workload
 }
 
-fn packed(policy: Policy, seed: u64) -> (Sites, Vec<Placed>, Inflated) {
-    let mut sites = Sites::new(&nodes()).unwrap();
-    let list = pods(&list(), &sites);
-    let order = arrivals(&list, &sites, seed);
-    let (result, placed) = inflate(&mut sites, &order, &Demand::from_pods(&list), policy, seed);
-    (sites, placed, result)
+fn pack(policy: Policy, seed: u64) -> (GpuNodes, Vec<PlacedPod>, InflationResult) {
+    let mut gpu_nodes = GpuNodes::new(&nodes()).unwrap();
+    let list = sorted_pods(&pod_list(), &gpu_nodes);
+    let arrival_order = arrivals(&list, &gpu_nodes, seed);
+    let (result, placed) = inflate(
+        &mut gpu_nodes,
+        &arrival_order,
+        &Demand::from_pods(&list),
+        policy,
+        seed,
+    );
+    (gpu_nodes, placed, result)
 }
 
-const ALL: [Policy; 5] = [
+const POLICIES: [Policy; 5] = [
     Policy::Random,
     Policy::FirstFit,
     Policy::BestFit,
@@ -68,107 +74,116 @@ const ALL: [Policy; 5] = [
 ];
 
 /// Checks that free and placed amounts add up on every GPU.
-fn adds_up(sites: &Sites, placed: &[Placed]) {
-    let mut free = sites.empty.clone();
+fn assert_amounts_add_up(gpu_nodes: &GpuNodes, placed: &[PlacedPod]) {
+    let mut free = gpu_nodes.empty.clone();
     for it in placed {
         assert_ne!(
-            sites.empty[it.node].model & it.pod.shape.models,
+            gpu_nodes.empty[it.node].model & it.pod.shape.models,
             0,
             "an accepted model"
         );
         assert_eq!(it.gpus.len() as u64, it.pod.shape.gpu_count);
-        free[it.node].take(&it.pod, &it.gpus);
+        free[it.node].allocate(&it.pod, &it.gpus);
     }
-    assert_eq!(free, sites.list);
+    assert_eq!(free, gpu_nodes.nodes);
 }
 
 #[test]
 fn no_gpu_is_allocated_twice() {
-    for policy in ALL {
-        let (sites, placed, result) = packed(policy, 7);
-        adds_up(&sites, &placed);
+    for policy in POLICIES {
+        let (gpu_nodes, placed, result) = pack(policy, 7);
+        assert_amounts_add_up(&gpu_nodes, &placed);
         assert!(result.gpu > 600_000, "{policy:?} {result:?}");
     }
 }
 
 #[test]
 fn arrivals_request_a_third_more_than_the_capacity() {
-    let sites = Sites::new(&nodes()).unwrap();
-    let list = pods(&list(), &sites);
-    let order = arrivals(&list, &sites, 1);
-    let requested: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
-    let capacity = sites.capacity().gpu_milli;
+    let gpu_nodes = GpuNodes::new(&nodes()).unwrap();
+    let list = sorted_pods(&pod_list(), &gpu_nodes);
+    let arrival_order = arrivals(&list, &gpu_nodes, 1);
+    let requested: u64 = arrival_order.iter().map(|pod| pod.shape.gpu_total()).sum();
+    let capacity = gpu_nodes.capacity().gpu_milli;
     assert!(
         requested * 10 > capacity * 12 && requested * 10 <= capacity * 13 + 20_000,
         "{requested}"
     );
-    assert_ne!(order, arrivals(&list, &sites, 2));
-    assert_eq!(order, arrivals(&list, &sites, 1));
+    assert_ne!(arrival_order, arrivals(&list, &gpu_nodes, 2));
+    assert_eq!(arrival_order, arrivals(&list, &gpu_nodes, 1));
 }
 
 #[test]
 fn the_gradient_keeps_whole_gpus_for_pods_that_need_them() {
-    let mut sites = Sites::new(&nodes()[..1]).unwrap();
-    let list = pods(&list(), &sites);
+    let mut gpu_nodes = GpuNodes::new(&nodes()[..1]).unwrap();
+    let list = sorted_pods(&pod_list(), &gpu_nodes);
     let demand = Demand::from_pods(&list);
-    let mut scorer = Scorer::new(Policy::Gradient, &sites.list, demand, 0);
-    let share = list.iter().find(|pod| pod.shape.gpu_milli == 300).unwrap();
+    let mut scorer = Scorer::new(Policy::Gradient, &gpu_nodes.nodes, demand, 0);
+    let fractional_pod = list.iter().find(|pod| pod.shape.gpu_milli == 300).unwrap();
     for _ in 0..3 {
-        let (node, gpus) = scorer.choose(&sites.list, share).unwrap();
-        sites.list[node].take(share, &gpus);
-        scorer.changed(node);
+        let (node, gpus) = scorer.choose(&gpu_nodes.nodes, fractional_pod).unwrap();
+        gpu_nodes.nodes[node].allocate(fractional_pod, &gpus);
+        scorer.invalidate(node);
     }
-    assert_eq!(sites.list[0].gpus, [100, 1000, 1000, 1000]);
+    assert_eq!(gpu_nodes.nodes[0].gpus, [100, 1000, 1000, 1000]);
 }
 
 #[test]
 fn moved_pods_are_all_placed_and_nodes_become_free() {
-    let (mut sites, placed, _) = packed(Policy::Gradient, 3);
+    let (mut gpu_nodes, placed, _) = pack(Policy::Gradient, 3);
     let count = placed.len();
-    let mut left = thin_out(&mut sites, placed, 5);
-    assert!(left.len() < count);
-    let pods_before: Vec<String> = left.iter().map(|it| it.pod.id.clone()).collect();
-    let result = defragment(&mut sites, &mut left, 100);
-    adds_up(&sites, &left);
+    let mut remaining = remove_random_pods(&mut gpu_nodes, placed, 5);
+    assert!(remaining.len() < count);
+    let pods_before: Vec<String> = remaining.iter().map(|it| it.pod.id.clone()).collect();
+    let result = defragment(&mut gpu_nodes, &mut remaining, 100);
+    assert_amounts_add_up(&gpu_nodes, &remaining);
     assert_eq!(
         pods_before,
-        left.iter().map(|it| it.pod.id.clone()).collect::<Vec<_>>()
+        remaining
+            .iter()
+            .map(|it| it.pod.id.clone())
+            .collect::<Vec<_>>()
     );
     assert!(result.whole_after > result.whole_before, "{result:?}");
-    let nothing = defragment(&mut sites, &mut left, 0);
+    let without_moves = defragment(&mut gpu_nodes, &mut remaining, 0);
     assert_eq!(
-        (nothing.moved, nothing.whole_after),
-        (0, nothing.whole_before)
+        (without_moves.moved, without_moves.whole_after),
+        (0, without_moves.whole_before)
     );
 }
 
-fn planned(settings: &Settings, seed: u64) -> (Sites, Vec<Placed>, Inflated) {
-    let mut sites = Sites::new(&nodes()).unwrap();
-    let list = pods(&list(), &sites);
-    let order = arrivals(&list, &sites, seed);
-    let (result, placed) = inflate_planned(&mut sites, &order, settings);
-    (sites, placed, result)
+fn pack_with_planner(
+    settings: &Settings,
+    seed: u64,
+) -> (GpuNodes, Vec<PlacedPod>, InflationResult) {
+    let mut gpu_nodes = GpuNodes::new(&nodes()).unwrap();
+    let list = sorted_pods(&pod_list(), &gpu_nodes);
+    let arrival_order = arrivals(&list, &gpu_nodes, seed);
+    let (result, placed) = inflate_with_planner(&mut gpu_nodes, &arrival_order, settings);
+    (gpu_nodes, placed, result)
 }
 
 #[test]
 fn the_planner_of_real_fleets_packs_gpus_as_well() {
-    let (mut ours, mut model) = (0, 0);
+    let (mut planner_gpu, mut gradient_gpu) = (0, 0);
     for seed in 0..12 {
-        let (sites, placed, result) = planned(&Settings::default(), seed);
-        adds_up(&sites, &placed);
-        ours += result.gpu;
-        model += packed(Policy::Gradient, seed).2.gpu;
+        let (gpu_nodes, placed, result) = pack_with_planner(&Settings::default(), seed);
+        assert_amounts_add_up(&gpu_nodes, &placed);
+        planner_gpu += result.gpu;
+        gradient_gpu += pack(Policy::Gradient, seed).2.gpu;
     }
-    assert!(ours * 100 >= model * 99, "{ours} {model}");
+    assert!(
+        planner_gpu * 100 >= gradient_gpu * 99,
+        "{planner_gpu} {gradient_gpu}"
+    );
 }
 
 #[test]
 fn the_planner_packs_the_same_pods_the_same_way() {
-    let run = || planned(&Settings::default(), 9);
-    let ((_, one, first), (_, two, second)) = (run(), run());
+    let run = || pack_with_planner(&Settings::default(), 9);
+    let ((_, first_placed, first), (_, second_placed, second)) = (run(), run());
     assert_eq!(first, second);
-    let places = |placed: &[Placed]| -> Vec<(usize, Vec<usize>)> {
+    let placements = |placed: &[PlacedPod]| -> Vec<(usize, Vec<usize>)> {
         placed.iter().map(|it| (it.node, it.gpus.clone())).collect()
     };
-    assert_eq!(places(&one), places(&two));
+    assert_eq!(placements(&first_placed), placements(&second_placed));
 }

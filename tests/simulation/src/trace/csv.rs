@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    Job, Need, Node, Workload,
-    field::{Bad, Column, Fault, Record, TraceError},
+    Job, Node, TaskRequest, Workload,
+    record::{Column, Fault, InvalidLines, Record, TraceError},
 };
 
 /// Columns of `jobs.csv`.
-const JOB: [&str; 14] = [
+const JOB_COLUMNS: [&str; 14] = [
     "job_id",
     "user",
     "class",
@@ -29,9 +29,9 @@ const JOB: [&str; 14] = [
     "exclusive",
 ];
 /// Optional column of `jobs.csv`: the requested queue.
-const QUEUE: &str = "queue";
+const QUEUE_COLUMN: &str = "queue";
 /// Columns of `nodes.csv`.
-const NODE: [&str; 6] = [
+const NODE_COLUMNS: [&str; 6] = [
     "node_id",
     "pool",
     "cpu_milli",
@@ -40,15 +40,16 @@ const NODE: [&str; 6] = [
     "gpu_model",
 ];
 /// Columns of a list of arrivals.
-const ARRIVAL: [&str; 2] = ["seed", "job_id"];
+const ARRIVAL_COLUMNS: [&str; 2] = ["seed", "job_id"];
 
-/// Reads lines one by one and passes each to `take`. Passes invalid lines to `skip`.
+/// Reads lines one by one and passes each to `take_record`. Passes invalid lines to
+/// `handle_fault`.
 fn read_table<const N: usize>(
     source: impl BufRead,
     columns: [&'static str; N],
     optional: Option<&'static str>,
-    mut take: impl FnMut(&Record, &[Column; N], Option<Column>) -> Result<(), Fault>,
-    mut skip: impl FnMut(Fault) -> Result<(), Fault>,
+    mut take_record: impl FnMut(&Record, &[Column; N], Option<Column>) -> Result<(), Fault>,
+    mut handle_fault: impl FnMut(Fault) -> Result<(), Fault>,
 ) -> Result<(), TraceError> {
     let mut lines = source.split(b'\n').enumerate();
     let header = match lines.next() {
@@ -57,8 +58,8 @@ fn read_table<const N: usize>(
     };
     let header = String::from_utf8_lossy(&header).into_owned();
     let names: Vec<&str> = header.trim_end_matches('\r').split(',').collect();
-    let places = places(&names, columns)?;
-    let more = optional.and_then(|name| column(&names, name));
+    let found_columns = find_columns(&names, columns)?;
+    let optional_column = optional.and_then(|name| find_column(&names, name));
     for (line, bytes) in lines {
         let bytes = bytes.map_err(|source| TraceError::Read { line, source })?;
         let text = String::from_utf8_lossy(&bytes);
@@ -66,61 +67,64 @@ fn read_table<const N: usize>(
         if text.is_empty() {
             continue;
         }
-        let read = Record {
+        let record = Record {
             number: line + 1,
             fields: text.split(',').collect(),
         };
-        let taken = if read.fields.len() == names.len() {
-            take(&read, &places, more)
+        let result = if record.fields.len() == names.len() {
+            take_record(&record, &found_columns, optional_column)
         } else {
-            let (found, wanted) = (read.fields.len(), names.len());
+            let (found, wanted) = (record.fields.len(), names.len());
             Err(Fault {
-                line: read.number,
+                line: record.number,
                 column: None,
-                what: format!("has {found} fields where the header has {wanted}"),
+                message: format!("has {found} fields where the header has {wanted}"),
             })
         };
-        if let Err(fault) = taken {
-            skip(fault)?;
+        if let Err(fault) = result {
+            handle_fault(fault)?;
         }
     }
     Ok(())
 }
 
-fn column(names: &[&str], name: &'static str) -> Option<Column> {
-    let at = names.iter().position(|it| *it == name)?;
-    Some(Column { name, at })
+fn find_column(names: &[&str], name: &'static str) -> Option<Column> {
+    let index = names.iter().position(|candidate| *candidate == name)?;
+    Some(Column { name, index })
 }
 
-fn places<const N: usize>(
+fn find_columns<const N: usize>(
     names: &[&str],
     columns: [&'static str; N],
 ) -> Result<[Column; N], Fault> {
-    let mut places = columns.map(|name| Column { name, at: 0 });
-    for place in &mut places {
-        *place = column(names, place.name).ok_or_else(|| Fault {
+    let mut found = columns.map(|name| Column { name, index: 0 });
+    for column in &mut found {
+        *column = find_column(names, column.name).ok_or_else(|| Fault {
             line: 1,
             column: None,
-            what: format!("the header names no column {:?}", place.name),
+            message: format!("the header names no column {:?}", column.name),
         })?;
     }
-    Ok(places)
+    Ok(found)
 }
 
 /// Reads `jobs.csv` or a pod list.
-pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError> {
+pub fn read_jobs(
+    source: impl BufRead,
+    invalid_lines: InvalidLines,
+) -> Result<Workload, TraceError> {
     let mut workload = Workload::default();
-    let mut seen = BTreeSet::new();
+    let mut known_ids = BTreeSet::new();
     let mut skipped = Vec::new();
-    let take = |line: &Record, columns: &[Column; 14], queue: Option<Column>| {
-        let job = job(line, columns)?;
-        if !seen.insert(job.id.clone()) {
-            return Err(line.fault(columns[0], format!("{:?} was there before", job.id)));
+    let take_record = |record: &Record, columns: &[Column; 14], queue: Option<Column>| {
+        let job = parse_job(record, columns)?;
+        if !known_ids.insert(job.id.clone()) {
+            return Err(record.fault(columns[0], format!("{:?} was there before", job.id)));
         }
         // Names are registered only now, so that those of an invalid line are not.
-        let user = workload.users.index(line.text(columns[1]));
-        let class = workload.classes.index(line.text(columns[2]));
-        let queue = queue.map(|column| line.text(column)).unwrap_or_default();
+        let user = workload.users.index(record.text(columns[1]));
+        let class = workload.classes.index(record.text(columns[2]));
+        let queue = queue.map(|column| record.text(column)).unwrap_or_default();
         let queue = (!queue.is_empty()).then(|| workload.queues.index(queue));
         workload.jobs.push(Job {
             user,
@@ -130,13 +134,19 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
         });
         Ok(())
     };
-    read_table(source, JOB, Some(QUEUE), take, |fault| match bad {
-        Bad::Refuse => Err(fault),
-        Bad::Skip => {
-            skipped.push(fault);
-            Ok(())
-        }
-    })?;
+    read_table(
+        source,
+        JOB_COLUMNS,
+        Some(QUEUE_COLUMN),
+        take_record,
+        |fault| match invalid_lines {
+            InvalidLines::Refuse => Err(fault),
+            InvalidLines::Skip => {
+                skipped.push(fault);
+                Ok(())
+            }
+        },
+    )?;
     for fault in skipped {
         workload.skip(fault);
     }
@@ -144,97 +154,97 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
 }
 
 /// Parses a job. The caller registers its user and class.
-fn job(line: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
+fn parse_job(record: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
     let [id, _, _, submit, runtime, limit, tasks, .., exclusive] = *columns;
-    let read = Job {
-        id: line.name(id)?.to_owned(),
+    let job = Job {
+        id: record.required_text(id)?.to_owned(),
         user: usize::MAX,
         class: usize::MAX,
         queue: None,
-        submit_s: line.maybe(submit)?,
-        runtime_s: line.maybe(runtime)?,
-        limit_s: line.maybe(limit)?,
-        tasks: line.whole(tasks)?,
-        need: need(line, columns)?,
+        submit_s: record.parse_optional_u64(submit)?,
+        runtime_s: record.parse_optional_u64(runtime)?,
+        limit_s: record.parse_optional_u64(limit)?,
+        tasks: record.parse_u64(tasks)?,
+        request: parse_request(record, columns)?,
     };
-    if read.tasks == 0 {
-        return Err(line.fault(tasks, "is 0: a job has at least one task".into()));
+    if job.tasks == 0 {
+        return Err(record.fault(tasks, "is 0: a job has at least one task".into()));
     }
-    if line.whole(exclusive)? > 1 {
-        return Err(line.fault(exclusive, "is neither 0 nor 1".into()));
+    if record.parse_u64(exclusive)? > 1 {
+        return Err(record.fault(exclusive, "is neither 0 nor 1".into()));
     }
-    Ok(read)
+    Ok(job)
 }
 
-fn need(line: &Record, columns: &[Column; 14]) -> Result<Need, Fault> {
+fn parse_request(record: &Record, columns: &[Column; 14]) -> Result<TaskRequest, Fault> {
     let [.., cpu, memory, gpus, milli, model, pool, exclusive] = *columns;
-    let need = Need {
-        cpu_milli: line.whole(cpu)?,
-        memory_mib: line.whole(memory)?,
-        gpu_count: line.whole(gpus)?,
-        gpu_milli: line.whole(milli)?,
-        gpu_models: models(line.text(model)),
-        pool: Some(line.text(pool).to_owned()).filter(|pool| !pool.is_empty()),
-        exclusive: line.whole(exclusive)? == 1,
+    let request = TaskRequest {
+        cpu_milli: record.parse_u64(cpu)?,
+        memory_mib: record.parse_u64(memory)?,
+        gpu_count: record.parse_u64(gpus)?,
+        gpu_milli: record.parse_u64(milli)?,
+        gpu_models: split_models(record.text(model)),
+        pool: Some(record.text(pool).to_owned()).filter(|pool| !pool.is_empty()),
+        exclusive: record.parse_u64(exclusive)? == 1,
     };
-    if need.gpu_milli > 1000 {
-        return Err(line.fault(
+    if request.gpu_milli > 1000 {
+        return Err(record.fault(
             milli,
-            format!("{} is more than a whole gpu", need.gpu_milli),
+            format!("{} is more than a whole gpu", request.gpu_milli),
         ));
     }
-    if (need.gpu_count == 0) != (need.gpu_milli == 0) {
-        return Err(line.fault(
+    if (request.gpu_count == 0) != (request.gpu_milli == 0) {
+        return Err(record.fault(
             milli,
             "goes with the number of gpus: both or neither".into(),
         ));
     }
-    if need.gpu_milli < 1000 && need.gpu_count > 1 {
-        return Err(line.fault(gpus, "a share of a gpu is of one gpu".into()));
+    if request.gpu_milli < 1000 && request.gpu_count > 1 {
+        return Err(record.fault(gpus, "a share of a gpu is of one gpu".into()));
     }
-    Ok(need)
+    Ok(request)
 }
 
-fn models(text: &str) -> Vec<String> {
-    let named = text.split('|').filter(|model| !model.is_empty());
-    named.map(str::to_owned).collect()
+fn split_models(text: &str) -> Vec<String> {
+    let models = text.split('|').filter(|model| !model.is_empty());
+    models.map(str::to_owned).collect()
 }
 
 /// Reads `nodes.csv`. An invalid node is always an error, because a missing node would silently
 /// make every figure wrong.
 pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     let mut nodes: Vec<Node> = Vec::new();
-    let mut seen = BTreeSet::new();
-    let take = |line: &Record, columns: &[Column; 6], _: Option<Column>| {
+    let mut known_ids = BTreeSet::new();
+    let take_record = |record: &Record, columns: &[Column; 6], _: Option<Column>| {
         let [id, pool, cpu, memory, gpus, model] = *columns;
         let node = Node {
-            id: line.name(id)?.to_owned(),
-            pool: line.text(pool).to_owned(),
-            cpu_milli: line.whole(cpu)?,
-            memory_mib: line.whole(memory)?,
-            gpu_count: line.whole(gpus)?,
-            gpu_model: line.text(model).to_owned(),
+            id: record.required_text(id)?.to_owned(),
+            pool: record.text(pool).to_owned(),
+            cpu_milli: record.parse_u64(cpu)?,
+            memory_mib: record.parse_u64(memory)?,
+            gpu_count: record.parse_u64(gpus)?,
+            gpu_model: record.text(model).to_owned(),
         };
-        if !seen.insert(node.id.clone()) {
-            return Err(line.fault(id, format!("{:?} was there before", node.id)));
+        if !known_ids.insert(node.id.clone()) {
+            return Err(record.fault(id, format!("{:?} was there before", node.id)));
         }
         nodes.push(node);
         Ok(())
     };
-    read_table(source, NODE, None, take, Err)?;
+    read_table(source, NODE_COLUMNS, None, take_record, Err)?;
     Ok(nodes)
 }
 
 /// Reads arrival orders, which are lists of job ids by seed.
 pub fn read_arrivals(source: impl BufRead) -> Result<BTreeMap<u64, Vec<String>>, TraceError> {
     let mut orders: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let take = |line: &Record, columns: &[Column; 2], _: Option<Column>| {
-        let seed = line.whole(columns[0])?;
-        let id = line.name(columns[1])?.to_owned();
+    let take_record = |record: &Record, columns: &[Column; 2], _: Option<Column>| {
+        let seed = record.parse_u64(columns[0])?;
+        let id = record.required_text(columns[1])?.to_owned();
         orders.entry(seed).or_default().push(id);
         Ok(())
     };
-    read_table(source, ARRIVAL, None, take, Err)?;
+    read_table(source, ARRIVAL_COLUMNS, None, take_record, Err)?;
     Ok(orders)
 }
 
@@ -245,23 +255,23 @@ mod tests {
     const HEADER: &str = "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,\
                           gpu_count,gpu_milli,gpu_model,pool,exclusive,wait_s,status";
 
-    fn jobs(lines: &[&str], bad: Bad) -> Result<Workload, TraceError> {
+    fn jobs(lines: &[&str], invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
         let text = format!("{HEADER}\n{}\n", lines.join("\n"));
-        read_jobs(text.as_bytes(), bad)
+        read_jobs(text.as_bytes(), invalid_lines)
     }
 
     #[test]
     fn a_job_is_read_with_all_its_resources() {
         let line = "7,u1,LS,10,-1,60,4,1000,512,1,460,T4|A10,gpu,1,3,Running";
-        let workload = jobs(&[line], Bad::Refuse).unwrap();
+        let workload = jobs(&[line], InvalidLines::Refuse).unwrap();
         let job = &workload.jobs[0];
         assert_eq!(
             (job.submit_s, job.runtime_s, job.limit_s),
             (Some(10), None, Some(60))
         );
-        assert_eq!(job.need.gpu_models, ["T4", "A10"]);
-        assert_eq!(job.need.pool.as_deref(), Some("gpu"));
-        assert!(job.need.exclusive && job.need.gpu_milli == 460 && job.tasks == 4);
+        assert_eq!(job.request.gpu_models, ["T4", "A10"]);
+        assert_eq!(job.request.pool.as_deref(), Some("gpu"));
+        assert!(job.request.exclusive && job.request.gpu_milli == 460 && job.tasks == 4);
         assert_eq!(workload.users.name(job.user), "u1");
     }
 
@@ -273,12 +283,16 @@ mod tests {
         ];
         let header = HEADER.replace("wait_s,status", "queue");
         let text = format!("{header}\n{}\n", lines.join("\n"));
-        let workload = read_jobs(text.as_bytes(), Bad::Refuse).unwrap();
-        let queue = |at: usize| workload.jobs[at].queue.map(|it| workload.queues.name(it));
-        assert_eq!((queue(0), queue(1)), (Some("root.a"), None));
+        let workload = read_jobs(text.as_bytes(), InvalidLines::Refuse).unwrap();
+        let queue_name = |job: usize| {
+            workload.jobs[job]
+                .queue
+                .map(|queue| workload.queues.name(queue))
+        };
+        assert_eq!((queue_name(0), queue_name(1)), (Some("root.a"), None));
         let without = jobs(
             &["7,u1,LS,10,5,60,4,1000,512,0,0,,,0,3,Running"],
-            Bad::Refuse,
+            InvalidLines::Refuse,
         );
         assert!(without.unwrap().queues.is_empty());
     }
@@ -321,9 +335,11 @@ mod tests {
             ),
             ("8,u,c", "line 3: has 3 fields where the header has 16"),
         ] {
-            let fault = jobs(&[good, line], Bad::Refuse).unwrap_err().to_string();
+            let fault = jobs(&[good, line], InvalidLines::Refuse)
+                .unwrap_err()
+                .to_string();
             assert!(fault.starts_with(expected), "{fault}");
-            let workload = jobs(&[good, line], Bad::Skip).unwrap();
+            let workload = jobs(&[good, line], InvalidLines::Skip).unwrap();
             assert_eq!((workload.jobs.len(), workload.skipped), (1, 1));
             assert!(
                 workload

@@ -8,7 +8,7 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{Bad, TraceError, Workload, read_jobs, read_swf};
+use super::{InvalidLines, TraceError, Workload, read_jobs, read_swf};
 
 /// Opens a file. A file whose name ends in `.gz` is decompressed while it is read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
@@ -17,7 +17,7 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
         source,
     })?;
     let file = BufReader::new(file);
-    if has_ending(path, "gz") {
+    if has_extension(path, "gz") {
         return Ok(Box::new(BufReader::new(MultiGzDecoder::new(file))));
     }
     Ok(Box::new(file))
@@ -25,17 +25,17 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
 
 /// Reads a trace in the format that its name shows: SWF for `.swf`, CSV for any other name. Both
 /// may be compressed.
-pub fn open_jobs(path: &Path, bad: Bad) -> Result<Workload, TraceError> {
-    let unpacked = match path.file_stem() {
-        Some(stem) if has_ending(path, "gz") => Path::new(stem),
+pub fn open_jobs(path: &Path, invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
+    let uncompressed = match path.file_stem() {
+        Some(stem) if has_extension(path, "gz") => Path::new(stem),
         _ => path,
     };
-    if has_ending(unpacked, "swf") {
-        return read_swf(open(path)?, bad);
+    if has_extension(uncompressed, "swf") {
+        return read_swf(open(path)?, invalid_lines);
     }
-    read_jobs(open(path)?, bad)
+    read_jobs(open(path)?, invalid_lines)
 }
 
-fn has_ending(path: &Path, ending: &str) -> bool {
-    path.extension().is_some_and(|found| found == ending)
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|actual| actual == extension)
 }

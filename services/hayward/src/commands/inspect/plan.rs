@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use hayward_rm_scheduler_scenario::{Scenario, Shown};
+use hayward_rm_scheduler_scenario::{OutcomeOptions, Scenario};
 use serde_json::json;
 
 use crate::output::{note, print};
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let text = read_file(&arguments.file).with_context(|| format!("cannot read {name}"))?;
     let scenario = Scenario::read(&text).with_context(|| format!("{name} is no scenario"))?;
     // A scenario may expect any field, so the comparison includes all fields.
-    let shown = Shown {
+    let shown = OutcomeOptions {
         places: arguments.places || arguments.check,
         explain: arguments.explain || arguments.check,
     };
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let differences = scenario.check(&outcomes);
     let summary = json!({
         "cycles": outcomes.len(),
-        "expectations": scenario.expects(),
+        "expectations": scenario.expectation_count(),
         "differences": differences,
     });
     print(&format!("{summary}\n"))?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use hayward_simulation::measure::{QueueSummary, RefusedJobs, Results, Spread, Summary};
-use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
 use hayward_simulation::{Case, Node, Workload, plots, report};
 use serde_json::json;
 
@@ -77,9 +77,9 @@ pub fn run(out: Output, arguments: &Arguments) -> anyhow::Result<()> {
 
 fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     let on_bad_line = if trace.skip_bad {
-        Bad::Skip
+        InvalidLines::Skip
     } else {
-        Bad::Refuse
+        InvalidLines::Refuse
     };
     let file_name = || trace.file.display().to_string();
     let workload = open_jobs(&trace.file, on_bad_line).with_context(file_name)?;
@@ -104,7 +104,7 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     }
     if let Some(folder) = &trace.plots {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        for (name, svg) in plots::all(&results, &policy) {
+        for (name, svg) in plots::draw_all(&results, &policy) {
             write_file(&folder.join(name), &svg)?;
         }
     }

@@ -9,11 +9,11 @@ use super::*;
 /// A job as (user, queue, submit, run, tasks), with times in seconds.
 type JobRow<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
 
-fn traced(nodes: &[u64], lines: &[JobRow]) -> (Workload, Vec<Node>) {
-    let jobs: Vec<_> = lines.iter().map(|it| (it.0, it.2, it.3, it.4)).collect();
-    let (mut workload, mut nodes) = fleet(nodes, &jobs);
-    for (job, line) in workload.jobs.iter_mut().zip(lines) {
-        job.queue = line.1.map(|queue| workload.queues.index(queue));
+fn trace_with_queues(nodes: &[u64], rows: &[JobRow]) -> (Workload, Vec<Node>) {
+    let jobs: Vec<_> = rows.iter().map(|it| (it.0, it.2, it.3, it.4)).collect();
+    let (mut workload, mut nodes) = workload_and_nodes(nodes, &jobs);
+    for (job, row) in workload.jobs.iter_mut().zip(rows) {
+        job.queue = row.1.map(|queue| workload.queues.index(queue));
     }
     for node in &mut nodes {
         node.pool = "batch".to_owned();
@@ -31,23 +31,23 @@ fn policy(queues: &Value) -> Policy {
 }
 
 fn try_run(
-    traced: &(Workload, Vec<Node>),
+    trace: &(Workload, Vec<Node>),
     queues: &Value,
     default: Option<&str>,
-) -> Result<Results, BadPolicy> {
-    let (workload, nodes) = traced;
+) -> Result<Results, PolicyError> {
+    let (workload, nodes) = trace;
     let case = Case::malleable(workload, nodes);
     let policy = policy(queues);
-    let mut planner = Production::with_queue(&case, &policy, default)?;
-    let fairness = Production::fairness(&policy);
+    let mut planner = ProductionPlanner::with_queue(&case, &policy, default)?;
+    let fairness = ProductionPlanner::fairness(&policy);
     Ok(simulate(&case, &mut planner, &fairness, &mut |_| {})?)
 }
 
-fn run(traced: &(Workload, Vec<Node>), queues: &Value) -> Results {
-    try_run(traced, queues, None).unwrap()
+fn run(trace: &(Workload, Vec<Node>), queues: &Value) -> Results {
+    try_run(trace, queues, None).unwrap()
 }
 
-fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
+fn queues_with_guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
     let queue = |cores: u64| {
         json!({
             "submit_acl": "*", "preemption_delay_ms": delay_ms,
@@ -60,62 +60,71 @@ fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
 /// One queue fills forty cores. The other has a guarantee of thirty and submits its jobs later.
 #[test]
 fn a_guarantee_is_met_within_the_delay_of_preemption() {
-    const COMES_S: u64 = 1_000;
+    const GOLD_SUBMIT_S: u64 = 1_000;
     const DELAY_S: u64 = 60;
-    let mut lines: Vec<JobRow> = (0..40)
-        .map(|at| ("bob", Some("root.rest"), at * 50, 400, 20))
+    let mut rows: Vec<JobRow> = (0..40)
+        .map(|index| ("bob", Some("root.rest"), index * 50, 400, 20))
         .collect();
     // The delay of a job restarts with each process that it gets, so these jobs are small.
-    lines.extend([("ann", Some("root.gold"), COMES_S, 3_000, 3); 10]);
-    lines.sort_by_key(|line| line.2);
-    let traced = traced(&[4; 10], &lines);
-    let results = run(&traced, &guarantees(30, 10, DELAY_S * 1000));
+    rows.extend([("ann", Some("root.gold"), GOLD_SUBMIT_S, 3_000, 3); 10]);
+    rows.sort_by_key(|row| row.2);
+    let trace = trace_with_queues(&[4; 10], &rows);
+    let results = run(&trace, &queues_with_guarantees(30, 10, DELAY_S * 1000));
     let queues = &results.summary.queues;
     let (gold, rest) = (&queues["root.gold"], &queues["root.rest"]);
     assert_eq!((gold.jobs, gold.completed), (10, 10));
     assert_eq!((rest.jobs, rest.completed), (40, 40));
-    let at = |name: &str| results.series.queue_names.iter().position(|it| it == name);
-    let (gold, rest) = (at("root.gold").unwrap(), at("root.rest").unwrap());
+    let queue_index = |name: &str| results.series.queue_names.iter().position(|it| it == name);
+    let (gold, rest) = (
+        queue_index("root.gold").unwrap(),
+        queue_index("root.rest").unwrap(),
+    );
     let series = &results.series;
     let span = series.last - series.first;
     let count = series.buckets.len() as u64;
-    let mut seen = [0, 0];
+    let mut checked_buckets = [0, 0];
     for (number, bucket) in (0..).zip(&series.buckets).filter(|(_, it)| it.samples > 0) {
         let (from, until) = (number * span / count, (number + 1) * span / count);
-        let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
-        if until < COMES_S * 1000 {
-            assert_eq!(part(gold), 0);
+        let share = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
+        if until < GOLD_SUBMIT_S * 1000 {
+            assert_eq!(share(gold), 0);
             // The queue requests everything that it still needs, until all of it is granted.
             assert!(
-                from < 200_000 || part(rest) == 1_000_000,
+                from < 200_000 || share(rest) == 1_000_000,
                 "{from}: {bucket:?}"
             );
-            seen[0] += 1;
+            checked_buckets[0] += 1;
         }
         // A round runs every ten seconds, and one more after the end of the delay.
-        if from > (COMES_S + DELAY_S + 20) * 1000 {
-            assert!(part(gold) >= 750_000, "{from}: {bucket:?}");
-            seen[1] += 1;
+        if from > (GOLD_SUBMIT_S + DELAY_S + 20) * 1000 {
+            assert!(share(gold) >= 750_000, "{from}: {bucket:?}");
+            checked_buckets[1] += 1;
         }
     }
-    assert!(seen[0] > 50 && seen[1] > 50, "{seen:?}");
-    let firsts = results.outcomes.iter().filter(|it| it.queue == Some(gold));
-    let first = firsts.filter_map(|it| it.started).min().unwrap();
-    let waited = first - COMES_S * 1000;
+    assert!(
+        checked_buckets[0] > 50 && checked_buckets[1] > 50,
+        "{checked_buckets:?}"
+    );
+    let gold_outcomes = results.outcomes.iter().filter(|it| it.queue == Some(gold));
+    let first = gold_outcomes.filter_map(|it| it.started).min().unwrap();
+    let waited = first - GOLD_SUBMIT_S * 1000;
     // Space can be free earlier only if another process ends by itself.
     assert!(waited <= (DELAY_S + 20) * 1000, "{waited}");
-    let taken: u64 = results.outcomes.iter().map(|it| it.evictions).sum();
-    assert!(taken > 0, "processes were preempted");
+    let evictions: u64 = results.outcomes.iter().map(|it| it.evictions).sum();
+    assert!(evictions > 0, "processes were preempted");
 }
 
 /// No job arrives or ends before the delay ends, so no event starts a round.
 #[test]
 fn a_delay_ends_by_itself() {
-    let lines = [
+    let rows = [
         ("bob", Some("rest"), 0, 5_000, 4),
         ("ann", Some("gold"), 100, 50, 2),
     ];
-    let results = run(&traced(&[4], &lines), &guarantees(2, 2, 45_000));
+    let results = run(
+        &trace_with_queues(&[4], &rows),
+        &queues_with_guarantees(2, 2, 45_000),
+    );
     assert_eq!(results.outcomes[1].started, Some(150_000));
     assert_eq!(results.summary.completed, 2);
 }
@@ -125,15 +134,15 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
     let queues = json!({
         "queues": { "a": { "submit_acl": "ann" }, "b": { "submit_acl": "*" } },
     });
-    let lines = [
+    let rows = [
         ("ann", Some("root.a"), 0, 100, 4),
         ("bob", Some("root.a"), 0, 100, 4),
         ("bob", Some("nowhere"), 5, 100, 4),
         ("bob", None, 5, 100, 4),
         ("bob", Some("b"), 5, 100, 4),
     ];
-    let traced = traced(&[4], &lines);
-    let results = run(&traced, &queues);
+    let trace = trace_with_queues(&[4], &rows);
+    let results = run(&trace, &queues);
     let refused = &results.summary.refused;
     assert_eq!((refused.len(), results.summary.completed), (3, 2));
     assert_eq!(refused["not_authorised"].jobs, 1);
@@ -145,7 +154,7 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
             .contains("no queue root.nowhere")
     );
     assert_eq!(refused["no_class"].first, "no queue is named");
-    let csv = crate::report::jobs_csv(&Case::malleable(&traced.0, &traced.1), &results);
+    let csv = crate::report::jobs_csv(&Case::malleable(&trace.0, &trace.1), &results);
     let ends: Vec<&str> = csv
         .lines()
         .map(|it| it.rsplit(',').nth(1).unwrap())
@@ -153,7 +162,7 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
     assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
     // A job that names no queue can be assigned one.
-    let results = try_run(&traced, &queues, Some("root.b")).unwrap();
+    let results = try_run(&trace, &queues, Some("root.b")).unwrap();
     assert_eq!(results.summary.completed, 3);
     assert_eq!(results.summary.queues["root.b"].jobs, 2);
 }
@@ -165,8 +174,8 @@ fn a_placement_rule_can_use_the_name_of_the_user() {
         "placement": [{ "rule": "user", "create": true,
                         "parent": { "rule": "fixed", "value": "users" } }],
     });
-    let lines = [("ann", None, 0, 100, 2), ("bob", Some("root.x"), 0, 100, 2)];
-    let results = run(&traced(&[4], &lines), &queues);
+    let rows = [("ann", None, 0, 100, 2), ("bob", Some("root.x"), 0, 100, 2)];
+    let results = run(&trace_with_queues(&[4], &rows), &queues);
     let names: Vec<&str> = results.summary.queues.keys().map(String::as_str).collect();
     assert_eq!(names, ["root.users.ann", "root.users.bob"]);
     assert_eq!(results.summary.completed, 2);
@@ -175,21 +184,21 @@ fn a_placement_rule_can_use_the_name_of_the_user() {
 /// One pool has queues and another has a class. Each job runs in its own pool.
 #[test]
 fn classes_and_queues_serve_their_own_jobs() {
-    let mut traced = traced(
+    let mut trace = trace_with_queues(
         &[4, 4],
         &[("ann", None, 0, 100, 4), ("bob", Some("a"), 0, 100, 4)],
     );
-    traced.1[1].pool = "default".to_owned();
+    trace.1[1].pool = "default".to_owned();
     let mut policy = policy(&json!({ "queues": { "a": { "submit_acl": "*" } } }));
-    let more: Policy = serde_json::from_value(json!({
+    let class_policy: Policy = serde_json::from_value(json!({
         "pools": { "default": {} },
         "classes": { "c": { "policy": "FAIR_SHARE", "pool": "default", "default": true } },
     }))
     .unwrap();
-    policy.pools.extend(more.pools);
-    policy.classes = more.classes;
-    let case = Case::malleable(&traced.0, &traced.1);
-    let mut planner = Production::new(&case, &policy).unwrap();
+    policy.pools.extend(class_policy.pools);
+    policy.classes = class_policy.classes;
+    let case = Case::malleable(&trace.0, &trace.1);
+    let mut planner = ProductionPlanner::new(&case, &policy).unwrap();
     let results = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
     assert_eq!(results.summary.completed, 2);
     let started: Vec<_> = results.outcomes.iter().map(|it| it.started).collect();
@@ -201,11 +210,11 @@ fn classes_and_queues_serve_their_own_jobs() {
 
 #[test]
 fn a_queue_for_a_policy_without_queues_is_refused() {
-    let (workload, nodes) = fleet(&[4], &[("a", 0, 100, 8)]);
+    let (workload, nodes) = workload_and_nodes(&[4], &[("a", 0, 100, 8)]);
     let case = Case::malleable(&workload, &nodes);
-    let even = Production::even(&case);
-    let wrong = Production::with_queue(&case, &even, Some("root.a")).err();
-    assert_eq!(wrong, Some(BadPolicy::NoQueues("root.a".to_owned())));
+    let even = ProductionPlanner::even(&case);
+    let error = ProductionPlanner::with_queue(&case, &even, Some("root.a")).err();
+    assert_eq!(error, Some(PolicyError::NoQueues("root.a".to_owned())));
 }
 
 /// A job larger than the limit of its queue is not served, and the simulation still ends.
@@ -214,8 +223,8 @@ fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
     let queues = json!({ "queues": { "a": {
         "submit_acl": "*", "limits": [{ "users": ["ann"], "max_resources": { "vcore": "500m" } }],
     } } });
-    let lines = [("ann", Some("a"), 0, 100, 1), ("bob", Some("a"), 0, 100, 1)];
-    let results = run(&traced(&[4], &lines), &queues);
+    let rows = [("ann", Some("a"), 0, 100, 1), ("bob", Some("a"), 0, 100, 1)];
+    let results = run(&trace_with_queues(&[4], &rows), &queues);
     assert_eq!((results.summary.jobs, results.summary.completed), (2, 1));
     assert!(results.summary.refused.is_empty() && results.outcomes[0].started.is_none());
     let (reason, waiting) = results.summary.never_ran.iter().next().unwrap();
@@ -223,9 +232,9 @@ fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
     assert!(waiting.first.starts_with("job 0: "), "{}", waiting.first);
 }
 
-fn lines() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
-    let line = (0..3_usize, 0..3_usize, 0..2_000_u64, 1..900_u64, 1..9_u64);
-    proptest::collection::vec(line, 1..30)
+fn job_rows() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
+    let row = (0..3_usize, 0..3_usize, 0..2_000_u64, 1..900_u64, 1..9_u64);
+    proptest::collection::vec(row, 1..30)
 }
 
 proptest! {
@@ -233,28 +242,28 @@ proptest! {
 
     /// Checks that every job with a queue ends, and that a second run gives the same result.
     #[test]
-    fn queues_serve_everything(
-        mut jobs in lines(),
+    fn every_job_with_a_queue_ends_and_runs_are_repeatable(
+        mut jobs in job_rows(),
         nodes in proptest::collection::vec(1..9_u64, 1..5),
         (gold, rest, delay_ms) in (0..20_u64, 0..20_u64, 0..90_000_u64),
     ) {
         let (users, queues) = (["ann", "bob", "cat"], ["gold", "rest", "root.rest"]);
         jobs.sort_by_key(|job| job.2);
-        let line = |job: &(usize, usize, u64, u64, u64)| {
+        let row = |job: &(usize, usize, u64, u64, u64)| {
             (users[job.0], Some(queues[job.1]), job.2, job.3, job.4)
         };
-        let lines: Vec<JobRow> = jobs.iter().map(line).collect();
-        let traced = traced(&nodes, &lines);
-        let (one, two) = (
-            run(&traced, &guarantees(gold, rest, delay_ms)),
-            run(&traced, &guarantees(gold, rest, delay_ms)),
+        let rows: Vec<JobRow> = jobs.iter().map(row).collect();
+        let trace = trace_with_queues(&nodes, &rows);
+        let (first, second) = (
+            run(&trace, &queues_with_guarantees(gold, rest, delay_ms)),
+            run(&trace, &queues_with_guarantees(gold, rest, delay_ms)),
         );
-        prop_assert_eq!(&one.outcomes, &two.outcomes);
-        prop_assert_eq!(&one.summary, &two.summary);
-        prop_assert_eq!(one.summary.completed, jobs.len());
-        let held: f64 = one.summary.queues.values().map(|queue| queue.share).sum();
-        prop_assert!(held <= 1.0 + 1e-6);
-        for outcome in &one.outcomes {
+        prop_assert_eq!(&first.outcomes, &second.outcomes);
+        prop_assert_eq!(&first.summary, &second.summary);
+        prop_assert_eq!(first.summary.completed, jobs.len());
+        let total_share: f64 = first.summary.queues.values().map(|queue| queue.share).sum();
+        prop_assert!(total_share <= 1.0 + 1e-6);
+        for outcome in &first.outcomes {
             let (started, ended) = (outcome.started.unwrap(), outcome.ended.unwrap());
             prop_assert!(started >= outcome.submitted);
             prop_assert!(ended >= started + outcome.run_s * 1000, "{:?}", outcome);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use hayward_simulation::packing::{
-    Demand, Pod, Policy, Sites,
-    defrag::{Defragmented, defragment, thin_out},
+    Demand, GpuNodes, Pod, Policy,
+    defrag::{Defragmented, defragment, remove_random_pods},
     inflation::{Inflated, arrivals, inflate, pods},
     planned::{Settings, inflate_planned},
 };
@@ -59,13 +59,13 @@ pub struct Defragmentation {
 
 /// Loads the nodes of the recorded trace `openb`, and the pods of one list. `list` is a name or a
 /// file.
-fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
+fn load(folder: &Path, list: &str) -> anyhow::Result<(GpuNodes, Vec<Pod>)> {
     let folder = folder.join("openb");
     let folder_name = || folder.display().to_string();
     let nodes = open(&folder.join("nodes.csv"))
         .and_then(read_nodes)
         .with_context(folder_name)?;
-    let sites = Sites::new(&nodes).context("more gpu models than can be told apart")?;
+    let sites = GpuNodes::new(&nodes).context("more gpu models than can be told apart")?;
     let file = if POD_LISTS.contains(&list) {
         folder.join(format!("pods_{list}.csv.gz"))
     } else {
@@ -225,18 +225,22 @@ pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> an
     let demand = Demand::from_pods(&pods);
     let mut rows = Vec::new();
     for seed in (FIRST_SEED..).take(DEFRAGMENTED[0].1.len()) {
-        let mut full_sites = sites.clone();
+        let mut full_gpu_nodes = sites.clone();
         let arrivals_of_seed = arrivals(&pods, &sites, seed);
         let (_, placed) = inflate(
-            &mut full_sites,
+            &mut full_gpu_nodes,
             &arrivals_of_seed,
             &demand,
             Policy::Gradient,
             seed,
         );
-        let remaining_pods = thin_out(&mut full_sites, placed, seed);
+        let remaining_pods = remove_random_pods(&mut full_gpu_nodes, placed, seed);
         for (budget, gains) in DEFRAGMENTED {
-            let result = defragment(&mut full_sites.clone(), &mut remaining_pods.clone(), budget);
+            let result = defragment(
+                &mut full_gpu_nodes.clone(),
+                &mut remaining_pods.clone(),
+                budget,
+            );
             let seed_index = usize::try_from(seed - FIRST_SEED)?;
             rows.push(DefragmentationRow {
                 seed,

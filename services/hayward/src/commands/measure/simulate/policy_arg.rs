@@ -7,29 +7,30 @@ use std::{convert::Infallible, fmt, str::FromStr};
 use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_simulation::case::Progress;
-use hayward_simulation::malleable::{self, Production};
+use hayward_simulation::malleable::{self, ProductionPlanner};
 use hayward_simulation::measure::Results;
-use hayward_simulation::{Case, Node, Workload, Yardstick};
+use hayward_simulation::{Baseline, Case, Node, Workload};
 
 use crate::commands::operate::policy::document::read_policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyArg {
-    Yardstick(Yardstick),
+    Yardstick(Baseline),
     Document(PathBuf),
 }
 
 impl FromStr for PolicyArg {
     type Err = Infallible;
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Yardstick::named(text).map_or_else(|| Self::Document(text.into()), Self::Yardstick))
+        Ok(Baseline::find_by_name(text)
+            .map_or_else(|| Self::Document(text.into()), Self::Yardstick))
     }
 }
 
 impl fmt::Display for PolicyArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yardstick(yardstick) => yardstick.fmt(f),
+            Self::Yardstick(baseline) => baseline.fmt(f),
             Self::Document(file) => file.display().fmt(f),
         }
     }
@@ -38,7 +39,7 @@ impl fmt::Display for PolicyArg {
 impl PolicyArg {
     pub fn case<'a>(&self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
         match self {
-            Self::Yardstick(yardstick) => yardstick.case(workload, nodes),
+            Self::Yardstick(baseline) => baseline.case(workload, nodes),
             Self::Document(_) => Case::malleable(workload, nodes),
         }
     }
@@ -51,10 +52,10 @@ impl PolicyArg {
         progress: Progress,
     ) -> anyhow::Result<Results> {
         match self {
-            Self::Yardstick(yardstick) if queue.is_some() => {
-                bail!("{yardstick} has no queues: leave out --queue, or name a policy document")
+            Self::Yardstick(baseline) if queue.is_some() => {
+                bail!("{baseline} has no queues: leave out --queue, or name a policy document")
             }
-            Self::Yardstick(yardstick) => Ok(yardstick.simulate(case, progress)?),
+            Self::Yardstick(baseline) => Ok(baseline.simulate(case, progress)?),
             Self::Document(file) => {
                 let file_name = || file.display().to_string();
                 let (policy, _) = read_policy(file)?;
@@ -70,8 +71,8 @@ fn simulate_planner(
     queue: Option<&str>,
     progress: Progress,
 ) -> anyhow::Result<Results> {
-    let mut planner = Production::with_queue(case, policy, queue)?;
-    let fairness = Production::fairness(policy);
+    let mut planner = ProductionPlanner::with_queue(case, policy, queue)?;
+    let fairness = ProductionPlanner::fairness(policy);
     Ok(malleable::simulate(
         case,
         &mut planner,

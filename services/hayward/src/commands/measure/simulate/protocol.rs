@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use hayward_simulation::baseline::ALL;
 use hayward_simulation::measure::Summary;
 use hayward_simulation::published::{self, Row};
-use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
-use hayward_simulation::yardstick::ALL;
-use hayward_simulation::{Node, Workload, Yardstick};
+use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
+use hayward_simulation::{Baseline, Node, Workload};
 use serde_json::json;
 
 use super::{packing, policy_arg::PolicyArg, simulate_with_progress};
@@ -57,7 +57,7 @@ struct BatchRow {
 /// Refuses an unknown name, because an empty table would hide a typing error.
 fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
     for name in &batch.policy {
-        if Yardstick::named(name).is_none() {
+        if Baseline::find_by_name(name).is_none() {
             let known: Vec<String> = ALL.iter().map(ToString::to_string).collect();
             bail!(
                 "there is no policy {name:?}; there are {}",
@@ -74,7 +74,7 @@ fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
 }
 
 fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
-    let rows = published::batch();
+    let rows = published::batch_rows();
     check_names(batch, &rows)?;
     let mut results = Vec::new();
     let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
@@ -113,8 +113,10 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
 /// Returns the policies to run for a published row. The row of the fluid model also selects the
 /// planner of real fleets, because that planner follows the model.
 fn selected_policies(row: &Row, names: &[String]) -> Vec<PolicyArg> {
-    let model = Yardstick::named(row.policy);
-    let candidates = model.into_iter().chain(model.and_then(Yardstick::planned));
+    let model = Baseline::find_by_name(row.policy);
+    let candidates = model
+        .into_iter()
+        .chain(model.and_then(Baseline::planner_equivalent));
     candidates
         .filter(|it| names.is_empty() || names.contains(&it.to_string()))
         .map(PolicyArg::Yardstick)
@@ -124,7 +126,7 @@ fn selected_policies(row: &Row, names: &[String]) -> Vec<PolicyArg> {
 fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
     let jobs = folder.join("jobs.csv.gz");
     let folder_name = || folder.display().to_string();
-    let workload = open_jobs(&jobs, Bad::Refuse).with_context(folder_name)?;
+    let workload = open_jobs(&jobs, InvalidLines::Refuse).with_context(folder_name)?;
     let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes);
     Ok((workload, nodes.with_context(folder_name)?))
 }

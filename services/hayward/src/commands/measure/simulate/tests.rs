@@ -134,7 +134,7 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
         ",,not_authorised",
     ];
     assert_eq!(all.map(count_ending_with), [1, 20, 19, 1]);
-    let workload = open_jobs(&trace.file, Bad::Refuse).unwrap();
+    let workload = open_jobs(&trace.file, InvalidLines::Refuse).unwrap();
     let nodes = nodes_for(&trace, &workload).unwrap();
     let case = trace.policy.case(&workload, &nodes);
     let simulate_queue = |queue| trace.policy.simulate(&case, queue, &mut |_| {});

@@ -16,43 +16,43 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 const REQUESTS: usize = 400;
-const STRANGERS: usize = 10_000;
+const MAX_IDLE_CONNECTIONS: usize = 10_000;
 /// Number of idle connections from one address without a valid token.
-const SILENT: usize = 256;
+const ALLOWED_IDLE_CONNECTIONS: usize = 256;
 
 /// Measures the latency without abusive clients, after both sides have warmed up.
-async fn alone(client: &Client) -> Duration {
-    behaves(client).await;
-    behaves(client).await
+async fn baseline_p99(client: &Client) -> Duration {
+    measure_p99(client).await;
+    measure_p99(client).await
 }
 
 /// Sends requests one after the other, and returns the 99th percentile of the latency. Any replica
 /// answers them, even one that does not lead.
-async fn behaves(client: &Client) -> Duration {
-    let mut took = Vec::with_capacity(REQUESTS);
+async fn measure_p99(client: &Client) -> Duration {
+    let mut latencies = Vec::with_capacity(REQUESTS);
     let mut pace = tokio::time::interval(Duration::from_millis(3));
     for number in 0..REQUESTS {
         pace.tick().await;
-        let began = Instant::now();
-        let answer: Result<Value, _> = client.get("/v1/status").await;
-        took.push(began.elapsed());
-        assert!(answer.is_ok(), "request {number}: {answer:?}");
+        let started = Instant::now();
+        let response: Result<Value, _> = client.get("/v1/status").await;
+        latencies.push(started.elapsed());
+        assert!(response.is_ok(), "request {number}: {response:?}");
     }
-    took.sort_unstable();
-    took[REQUESTS * 99 / 100]
+    latencies.sort_unstable();
+    latencies[REQUESTS * 99 / 100]
 }
 
-fn report(what: &str, alone: Duration, with_abuse: Duration) {
-    let ratio = with_abuse.as_secs_f64() / alone.as_secs_f64();
-    println!("{what}: p99 {alone:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
+fn report(abuse: &str, baseline: Duration, with_abuse: Duration) {
+    let ratio = with_abuse.as_secs_f64() / baseline.as_secs_f64();
+    println!("{abuse}: p99 {baseline:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
 }
 
 /// Returns the number of connections that this machine allows, at most as many as ten thousand
 /// clients need.
-fn strangers_possible() -> usize {
+fn possible_connections() -> usize {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    STRANGERS.min(
+    MAX_IDLE_CONNECTIONS.min(
         usize::try_from(hard)
             .unwrap_or(usize::MAX)
             .saturating_sub(500),
@@ -67,145 +67,149 @@ fn host(fleet: &TestFleet) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_idle_connections_are_survived() {
+async fn a_service_answers_while_ten_thousand_connections_are_idle() {
     let fleet = TestFleet::start().await;
     let ada = fleet.client("node-status", "operator");
-    let alone = alone(&ada).await;
-    let wanted = strangers_possible();
+    let baseline = baseline_p99(&ada).await;
+    let connections = possible_connections();
     let host = host(&fleet);
-    let mut known = TcpStream::connect(&host).await.unwrap();
+    let mut authenticated = TcpStream::connect(&host).await.unwrap();
     let token = fleet.keys.token("user-ben").unwrap();
-    let asks =
+    let request =
         format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
-    check_good_answer(&mut known, &asks).await;
-    let mut idle = Vec::with_capacity(wanted);
-    while idle.len() < wanted {
+    assert_ok_response(&mut authenticated, &request).await;
+    let mut idle = Vec::with_capacity(connections);
+    while idle.len() < connections {
         idle.push(TcpStream::connect(&host).await.unwrap());
     }
-    let with_abuse = behaves(&ada).await;
-    report(&format!("{wanted} idle connections"), alone, with_abuse);
+    let with_abuse = measure_p99(&ada).await;
+    report(
+        &format!("{connections} idle connections"),
+        baseline,
+        with_abuse,
+    );
     // A new connection is admitted as well.
-    let fresh = fleet.client("node-status", "user-ben");
-    fresh.get::<Value>("/v1/status").await.unwrap();
+    let new_client = fleet.client("node-status", "user-ben");
+    new_client.get::<Value>("/v1/status").await.unwrap();
     // Only the number of connections without a token is limited per address (S27).
-    let open = |stream: &&TcpStream| {
-        let read = stream.try_read(&mut [0]);
-        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    let is_open = |stream: &&TcpStream| {
+        let result = stream.try_read(&mut [0]);
+        result.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
     until_within("most to be gone", Duration::from_mins(1), async || {
-        (idle.iter().filter(open).count() <= SILENT).then_some(())
+        (idle.iter().filter(is_open).count() <= ALLOWED_IDLE_CONNECTIONS).then_some(())
     })
     .await;
-    check_good_answer(&mut known, &asks).await;
+    assert_ok_response(&mut authenticated, &request).await;
 }
 
-/// Sends on this connection, and checks that the answer is good.
-async fn check_good_answer(stream: &mut TcpStream, asks: &str) {
-    stream.write_all(asks.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"}") {
+/// Sends a request on this connection, and asserts that the response has status 200.
+async fn assert_ok_response(stream: &mut TcpStream, request: &str) {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    while !response.ends_with(b"}") {
         assert_ne!(
-            stream.read_buf(&mut answer).await.unwrap(),
+            stream.read_buf(&mut response).await.unwrap(),
             0,
             "it was closed"
         );
     }
-    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    assert!(response.starts_with(b"HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_heads_bodies_and_readers_are_cut_and_harm_no_other_caller() {
+async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
     let fleet = TestFleet::start().await;
     let ada = fleet.client("node-status", "operator");
-    let alone = alone(&ada).await;
+    let baseline = baseline_p99(&ada).await;
     let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
-    let (over, cut) = (
+    let (stop, disconnected) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
     );
-    let mut strangers = JoinSet::new();
+    let mut slow_clients = JoinSet::new();
     for number in 0..300 {
         let (host, token) = (host.clone(), token.clone());
-        let (over, cut) = (Arc::clone(&over), Arc::clone(&cut));
-        strangers.spawn(async move {
-            let authorised = format!("host: x\r\nauthorization: Bearer {token}\r\n");
-            let begin = match number % 3 {
+        let (stop, disconnected) = (Arc::clone(&stop), Arc::clone(&disconnected));
+        slow_clients.spawn(async move {
+            let headers = format!("host: x\r\nauthorization: Bearer {token}\r\n");
+            let request_start = match number % 3 {
                 // The three kinds are a head without end, a body without end, and an answer that is
                 // never read.
                 0 => "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
                 1 => format!(
-                    "POST /v1/enrolments HTTP/1.1\r\n{authorised}idempotency-key: k\r\n\
+                    "POST /v1/enrolments HTTP/1.1\r\n{headers}idempotency-key: k\r\n\
                      content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
                 ),
-                _ => format!("GET /v1/openapi.json HTTP/1.1\r\n{authorised}\r\n").repeat(50),
+                _ => format!("GET /v1/openapi.json HTTP/1.1\r\n{headers}\r\n").repeat(50),
             };
             let mut stream = TcpStream::connect(&host).await.unwrap();
-            let _ = stream.write_all(begin.as_bytes()).await;
+            let _ = stream.write_all(request_start.as_bytes()).await;
             let mut tick = tokio::time::interval(Duration::from_millis(100));
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 tick.tick().await;
                 if number % 3 != 2 && stream.write_all(b"x").await.is_err() {
-                    cut.fetch_add(1, Ordering::Relaxed);
+                    disconnected.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
             }
         });
     }
-    let with_abuse = behaves(&ada).await;
-    report("300 slow clients", alone, with_abuse);
+    let with_abuse = measure_p99(&ada).await;
+    report("300 slow clients", baseline, with_abuse);
     // The server cuts a head after ten seconds, even if the clock is changed.
     until_within("slow heads to be cut", Duration::from_mins(1), async || {
-        (cut.load(Ordering::Relaxed) >= 100).then_some(())
+        (disconnected.load(Ordering::Relaxed) >= 100).then_some(())
     })
     .await;
     ada.get::<Value>("/v1/status").await.unwrap();
-    over.store(true, Ordering::Relaxed);
-    strangers.shutdown().await;
+    stop.store(true, Ordering::Relaxed);
+    slow_clients.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flooding_caller_is_limited_and_the_others_are_not() {
-    let fleet = TestFleet::strict().await;
+    let fleet = TestFleet::start_with_rate_limits().await;
     let ada = fleet.client("node-status", "operator");
-    let alone = alone(&ada).await;
-    let (over, refused) = (
+    let baseline = baseline_p99(&ada).await;
+    let (stop, refused) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
     );
     let answered = Arc::new(AtomicU64::new(0));
     let mut flood = JoinSet::new();
     for _ in 0..16 {
-        let (over, refused) = (Arc::clone(&over), Arc::clone(&refused));
+        let (stop, refused) = (Arc::clone(&stop), Arc::clone(&refused));
         let answered = Arc::clone(&answered);
         let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
         flood.spawn(async move {
-            let ask = format!(
+            let request = format!(
                 "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
                  connection: close\r\n\r\n"
             );
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let Ok(mut stream) = TcpStream::connect(&host).await else {
                     continue;
                 };
-                let _ = stream.write_all(ask.as_bytes()).await;
-                let mut answer = Vec::new();
-                let _ = stream.read_to_end(&mut answer).await;
-                if answer.starts_with(b"HTTP/1.1 429") {
+                let _ = stream.write_all(request.as_bytes()).await;
+                let mut response = Vec::new();
+                let _ = stream.read_to_end(&mut response).await;
+                if response.starts_with(b"HTTP/1.1 429") {
                     refused.fetch_add(1, Ordering::Relaxed);
-                    assert!(String::from_utf8_lossy(&answer).contains("retry-after: "));
+                    assert!(String::from_utf8_lossy(&response).contains("retry-after: "));
                 } else {
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
     }
-    until_within("the flood to be held back", LONG, async || {
+    until_within("the flood to be held back", LIMIT, async || {
         (refused.load(Ordering::Relaxed) > 0).then_some(())
     })
     .await;
-    let with_abuse = behaves(&ada).await;
-    report("a flood of one caller", alone, with_abuse);
-    over.store(true, Ordering::Relaxed);
+    let with_abuse = measure_p99(&ada).await;
+    report("a flood of one caller", baseline, with_abuse);
+    stop.store(true, Ordering::Relaxed);
     while let Some(it) = flood.join_next().await {
         it.unwrap();
     }
@@ -217,10 +221,10 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
 }
 
 /// Asserts that valid tokens are admitted that the service has not seen before.
-async fn new_tokens_are_admitted(fleet: &TestFleet) {
-    let ours = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
+async fn assert_new_tokens_are_admitted(fleet: &TestFleet) {
+    let issuer = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
     for number in 0..20 {
-        let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
+        let token = issuer.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
         let token = TokenSource::fixed(token.unwrap());
         let client = Client::new([fleet.url("node-status")], token).unwrap();
         client.get::<Value>("/v1/status").await.unwrap();
@@ -232,17 +236,19 @@ async fn new_tokens_are_admitted(fleet: &TestFleet) {
 async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not() {
     let fleet = TestFleet::start().await;
     let ada = fleet.client("node-status", "operator");
-    let alone = alone(&ada).await;
+    let baseline = baseline_p99(&ada).await;
     let dir = tempfile::tempdir().unwrap();
-    let theirs = Keys::create(dir.path()).unwrap();
-    let theirs = theirs.issuer(Arc::new(SystemClock)).unwrap();
-    let over = Arc::new(AtomicBool::new(false));
+    let foreign_keys = Keys::create(dir.path()).unwrap();
+    let foreign_issuer = foreign_keys.issuer(Arc::new(SystemClock)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
     let counts = Arc::new([const { AtomicU64::new(0) }; 3]);
     let mut flood = JoinSet::new();
     for number in 0..16 {
-        let (over, counts) = (Arc::clone(&over), Arc::clone(&counts));
+        let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
         let (host, name) = (host(&fleet), format!("mallory-{number}"));
-        let forged = theirs.mint(&name, &[Scope::Operator], 60_000).unwrap();
+        let forged = foreign_issuer
+            .mint(&name, &[Scope::Operator], 60_000)
+            .unwrap();
         // A third of the requests has no token, a third the same one, and a third a new one each
         // time.
         let token = match number % 3 {
@@ -251,14 +257,14 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
         };
         flood.spawn(async move {
             let mut attempts = 0_u32;
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 attempts += 1;
                 let token = match number % 3 {
                     2 => format!("{}{attempts:08}", &token[..token.len() - 8]),
                     _ => token.clone(),
                 };
-                let answer = refused(&host, &token).await;
-                let kind = match answer.get(..12).unwrap_or_default() {
+                let response = request_with_token(&host, &token).await;
+                let kind = match response.get(..12).unwrap_or_default() {
                     b"HTTP/1.1 401" => 0,
                     b"HTTP/1.1 429" => 1,
                     _ => 2,
@@ -268,19 +274,19 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
         });
     }
     let count = |kind: usize| counts[kind].load(Ordering::Relaxed);
-    until_within("the flood to be held back", LONG, async || {
+    until_within("the flood to be held back", LIMIT, async || {
         (count(1) > 0).then_some(())
     })
     .await;
-    let with_abuse = behaves(&ada).await;
-    report("a flood of forged tokens", alone, with_abuse);
-    new_tokens_are_admitted(&fleet).await;
+    let with_abuse = measure_p99(&ada).await;
+    report("a flood of forged tokens", baseline, with_abuse);
+    assert_new_tokens_are_admitted(&fleet).await;
     let before = count(1);
-    until_within("it to be held back still", LONG, async || {
+    until_within("it to be held back still", LIMIT, async || {
         (count(1) > before).then_some(())
     })
     .await;
-    over.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     while let Some(it) = flood.join_next().await {
         it.unwrap();
     }
@@ -288,17 +294,17 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
     assert_eq!(count(2), 0, "no other answer");
 }
 
-const LONG: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(2);
 
-/// Returns the answer to this token, on a connection of its own.
-async fn refused(host: &str, token: &str) -> Vec<u8> {
-    let ask = format!(
+/// Sends a request with this token on a new connection, and returns the response.
+async fn request_with_token(host: &str, token: &str) -> Vec<u8> {
+    let request = format!(
         "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
          connection: close\r\n\r\n"
     );
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut stream = TcpStream::connect(host).await.unwrap();
-    stream.write_all(ask.as_bytes()).await.unwrap();
-    stream.read_to_end(&mut answer).await.unwrap();
-    answer
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.read_to_end(&mut response).await.unwrap();
+    response
 }

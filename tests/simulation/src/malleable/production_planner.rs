@@ -4,9 +4,9 @@
 //! The snapshot stays between rounds, and only a delta changes it. Preemption takes no time here,
 //! so a round that preempts is followed at once by the round that grants the space.
 
-mod judge;
 mod policies;
 mod queueing;
+mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,29 +22,29 @@ use hayward_rm_scheduler_domain::{
 use hayward_rm_scheduler_policy::{Fault, Identity, Rules, faults};
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 
-use queueing::Queueing;
+use queueing::QueueTimer;
 
-use super::{Sharing, SimulatedFleet, Unsound};
+use super::{MalleablePolicy, SimulatedFleet, SimulationError};
 use crate::{
     case::Case,
-    measure::{Moment, Refused},
+    measure::{Moment, UnservedReason},
     trace::{Job, Node},
 };
 
 const MIB: u64 = 1 << 20;
-/// Memory in MiB that is assumed for a node that reports none.
-const PLENTY: u64 = 1 << 50;
+/// Memory in MiB that is assumed for a node whose memory is not known.
+const UNKNOWN_MEMORY_MIB: u64 = 1 << 50;
 /// Maximum number of rounds at one moment: one that preempts, one that grants, and some for their
 /// consequences.
-const ROUNDS: usize = 6;
+const MAX_ROUNDS: usize = 6;
 /// Maximum number of rounds at one moment with queues, which clear a node for one process at a
 /// time.
-const ROUNDS_OF_QUEUES: usize = 64;
+const MAX_ROUNDS_WITH_QUEUES: usize = 64;
 
 /// Why a policy document cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicy {
-    #[error("{}", listed(.0))]
+pub enum PolicyError {
+    #[error("{}", join_faults(.0))]
     Faults(Vec<Fault>),
     #[error(
         "no FAIR_SHARE class serves class {class:?} of the trace: name one so, or mark a default"
@@ -55,41 +55,42 @@ pub enum BadPolicy {
     #[error(
         "job {job} wants a share of each of {gpus} gpus, and a process has a share of one only"
     )]
-    SharesOfMany { job: String, gpus: u64 },
+    FractionsOfManyGpus { job: String, gpus: u64 },
     #[error(transparent)]
-    Unsound(#[from] Unsound),
+    Simulation(#[from] SimulationError),
 }
 
-pub struct Production {
+pub struct ProductionPlanner {
     planner: Rounds,
     snapshot: Snapshot,
     /// Changes since the snapshot of the last round.
-    news: SnapshotDelta,
+    delta: SnapshotDelta,
     node_index: BTreeMap<NodeName, usize>,
     /// The process of each allocation, in the order of the snapshot.
-    processes: BTreeMap<AllocationId, usize>,
+    process_by_allocation: BTreeMap<AllocationId, usize>,
     /// Allocations that each job holds.
-    held: BTreeMap<usize, BTreeSet<AllocationId>>,
+    allocations_by_job: BTreeMap<usize, BTreeSet<AllocationId>>,
     /// Start time of the first process of each job.
-    first: BTreeMap<usize, Moment>,
+    first_starts: BTreeMap<usize, Moment>,
     work_index: BTreeMap<WorkId, usize>,
-    known: usize,
-    serial: u64,
+    /// Jobs with a lower index are in the snapshot or were refused.
+    next_new_job: usize,
+    last_allocation_number: u64,
     /// Whether entitlements can grow with time alone.
     grows_with_time: bool,
     /// Whether the progress of jobs limits their entitlement.
-    minds_progress: bool,
+    uses_progress: bool,
     /// Processes preempted in the last hour (B5).
-    hour: HourlyPreemptions,
+    preemption_hour: HourlyPreemptions,
     /// Queue request by job. Empty if no pool has queues.
     queue_requests: Vec<Option<Box<Queued>>>,
-    queueing: Queueing,
+    queue_timer: QueueTimer,
     /// Jobs submitted since the last round that are not in a queue yet.
-    fresh: Vec<usize>,
+    unqueued_jobs: Vec<usize>,
 }
 
-impl Production {
-    pub fn new(case: &Case, policy: &Policy) -> Result<Self, BadPolicy> {
+impl ProductionPlanner {
+    pub fn new(case: &Case, policy: &Policy) -> Result<Self, PolicyError> {
         Self::with_queue(case, policy, None)
     }
 
@@ -97,7 +98,7 @@ impl Production {
     /// Remainders are not carried over, because repaying them takes from others now. No policy has
     /// these settings.
     #[must_use]
-    pub fn by_current_entitlement(mut self) -> Self {
+    pub fn with_current_entitlement(mut self) -> Self {
         let settings = &mut self.snapshot.tunables.settings;
         settings.holes_among_rivals = true;
         settings.carry_remainders = false;
@@ -109,55 +110,56 @@ impl Production {
         case: &Case,
         policy: &Policy,
         queue: Option<&str>,
-    ) -> Result<Self, BadPolicy> {
-        let wrong = faults(policy);
-        if !wrong.is_empty() {
-            return Err(BadPolicy::Faults(wrong));
+    ) -> Result<Self, PolicyError> {
+        let faults = faults(policy);
+        if !faults.is_empty() {
+            return Err(PolicyError::Faults(faults));
         }
         let rules = Rules::new(policy);
         let mut snapshot = Snapshot::empty();
         rules.apply_to(&mut snapshot);
         if let Some(queue) = queue.filter(|_| rules.queues.is_empty()) {
-            return Err(BadPolicy::NoQueues(queue.to_owned()));
+            return Err(PolicyError::NoQueues(queue.to_owned()));
         }
-        judge::gpus(case)?;
-        let queue_requests = case.jobs.iter();
-        let queue_requests =
-            queue_requests.map(|job| queueing::queue_request(case, &rules, job, queue));
+        validate::check_gpus(case)?;
+        let queue_requests = case
+            .jobs
+            .iter()
+            .map(|job| queueing::queue_request(case, &rules, job, queue));
         let queue_requests = queue_requests.collect::<Result<Vec<_>, _>>()?;
         let mut node_index = BTreeMap::new();
-        for (at, node) in case.nodes.iter().enumerate() {
-            let name = node_name(at, node);
-            let known = Identity {
+        for (index, node) in case.nodes.iter().enumerate() {
+            let name = node_name(index, node);
+            let identity = Identity {
                 name: &node.id,
                 address: None,
                 declared: Some(&node.pool),
             };
-            let pool = rules.pool_of(known).unwrap_or(&node.pool);
-            let mut entry = node_of(node, pool);
+            let pool = rules.pool_of(identity).unwrap_or(&node.pool);
+            let mut entry = snapshot_node(node, pool);
             entry.capacity = rules.capacity(&entry.capacity);
             snapshot.nodes.insert(name.clone(), entry);
-            node_index.insert(name, at);
+            node_index.insert(name, index);
         }
         Ok(Self {
             planner: Rounds::without_explanations(),
-            news: SnapshotDelta::everything(),
+            delta: SnapshotDelta::everything(),
             grows_with_time: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling,
-            minds_progress: policy.tunables.initialization_cap > 0
+            uses_progress: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling
                 || policy.tunables.use_prediction,
             node_index,
-            processes: BTreeMap::new(),
-            held: BTreeMap::new(),
-            first: BTreeMap::new(),
+            process_by_allocation: BTreeMap::new(),
+            allocations_by_job: BTreeMap::new(),
+            first_starts: BTreeMap::new(),
             work_index: BTreeMap::new(),
-            known: 0,
-            serial: 0,
-            hour: HourlyPreemptions::default(),
+            next_new_job: 0,
+            last_allocation_number: 0,
+            preemption_hour: HourlyPreemptions::default(),
             queue_requests,
-            queueing: Queueing::new(&snapshot),
-            fresh: Vec::new(),
+            queue_timer: QueueTimer::new(&snapshot),
+            unqueued_jobs: Vec::new(),
             snapshot,
         })
     }
@@ -168,71 +170,74 @@ impl Production {
             let work = work_id(job);
             self.snapshot.demand.remove(&work);
             self.work_index.remove(&work);
-            self.news.work.insert(work, None);
-            self.first.remove(&job);
-            for id in self.held.remove(&job).unwrap_or_default() {
+            self.delta.work.insert(work, None);
+            self.first_starts.remove(&job);
+            for id in self.allocations_by_job.remove(&job).unwrap_or_default() {
                 self.snapshot.allocations.remove(&id);
-                self.processes.remove(&id);
-                self.news.allocations.insert(id, None);
+                self.process_by_allocation.remove(&id);
+                self.delta.allocations.insert(id, None);
             }
         }
-        for job in self.known..fleet.submitted() {
+        for job in self.next_new_job..fleet.submitted() {
             // A job without work ended when it was submitted.
             if fleet.is_unfinished(job) {
-                let demand = self.demand_of(fleet, job);
+                let demand = self.snapshot_demand(fleet, job);
                 if demand.queued.is_some() {
-                    self.fresh.push(job);
+                    self.unqueued_jobs.push(job);
                 }
                 let added = Some(demand.clone());
-                self.news.work.insert(work_id(job), added);
+                self.delta.work.insert(work_id(job), added);
                 self.snapshot.demand.insert(work_id(job), demand);
                 self.work_index.insert(work_id(job), job);
             }
         }
-        self.known = fleet.submitted();
-        self.snapshot.now = moment(fleet.now());
-        if self.hour.expire_minutes(self.snapshot.now) {
-            self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
+        self.next_new_job = fleet.submitted();
+        self.snapshot.now = to_timestamp(fleet.now());
+        if self.preemption_hour.expire_minutes(self.snapshot.now) {
+            self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
         }
-        if self.minds_progress {
-            self.note_progress(fleet);
+        if self.uses_progress {
+            self.update_progress(fleet);
         }
     }
 
-    fn note_progress(&mut self, fleet: &SimulatedFleet) {
+    fn update_progress(&mut self, fleet: &SimulatedFleet) {
         for job in fleet.unfinished() {
-            let item = fleet.item_ms(job);
-            let started = self.first.get(&job).copied();
-            let known = started.is_some_and(|at| at + item <= fleet.now());
+            let item_ms = fleet.item_ms(job);
+            let first_start = self.first_starts.get(&job).copied();
+            let is_item_known = first_start.is_some_and(|start| start + item_ms <= fleet.now());
             let work = work_id(job);
             let Some(demand) = self.snapshot.demand.get_mut(&work) else {
                 continue;
             };
             // The work can be divided at will, so every process finds an item until the end.
-            let items = fleet.left(job).div_ceil(item).max(demand.max_processes);
-            let now = (items, known.then_some(item));
-            if now != (demand.remaining_tasks, demand.task_ms) {
-                (demand.remaining_tasks, demand.task_ms) = now;
-                self.news.work.insert(work, Some(demand.clone()));
+            let items = fleet
+                .remaining_work(job)
+                .div_ceil(item_ms)
+                .max(demand.max_processes);
+            let progress = (items, is_item_known.then_some(item_ms));
+            if progress != (demand.remaining_tasks, demand.task_ms) {
+                (demand.remaining_tasks, demand.task_ms) = progress;
+                self.delta.work.insert(work, Some(demand.clone()));
             }
         }
     }
 
-    fn demand_of(&self, fleet: &SimulatedFleet, job: usize) -> snapshot::Demand {
-        let it = fleet.job(job);
-        let name = fleet.case.workload.classes.name(it.class);
+    fn snapshot_demand(&self, fleet: &SimulatedFleet, job: usize) -> snapshot::Demand {
+        let spec = fleet.job(job);
+        let name = fleet.case.workload.classes.name(spec.class);
         snapshot::Demand {
             kind: WorkKind::Job,
-            user: user_name(fleet.case, it),
+            user: user_name(fleet.case, spec),
             class: self
                 .snapshot
                 .classes
                 .contains_key(name)
                 .then(|| name.to_owned()),
-            submitted_at: moment(fleet.now()),
-            size: size_of(it),
-            max_processes: it.tasks,
-            remaining_tasks: it.tasks,
+            submitted_at: to_timestamp(fleet.now()),
+            size: task_size(spec),
+            max_processes: spec.tasks,
+            remaining_tasks: spec.tasks,
             threads: 1,
             task_ms: None,
             node_list: BTreeSet::new(),
@@ -249,19 +254,20 @@ impl Production {
 
     fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
-            self.hour.record_receipts(&self.snapshot, &plan.receipts);
-            self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
+            self.preemption_hour
+                .record_receipts(&self.snapshot, &plan.receipts);
+            self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
         }
         for vacate in &plan.vacates {
-            let gone = self.snapshot.allocations.remove(&vacate.allocation);
-            let gone = gone.expect("a plan vacates only what is there");
-            let job = self.work_index[&gone.work];
-            let process = self.processes.remove(&vacate.allocation);
+            let removed = self.snapshot.allocations.remove(&vacate.allocation);
+            let removed = removed.expect("a plan vacates only known allocations");
+            let job = self.work_index[&removed.work];
+            let process = self.process_by_allocation.remove(&vacate.allocation);
             let id = vacate.allocation.clone();
-            self.news.allocations.insert(id, None);
-            fleet.evict(process.expect("what is held is known"));
-            if let Some(held) = self.held.get_mut(&job) {
-                held.remove(&vacate.allocation);
+            self.delta.allocations.insert(id, None);
+            fleet.preempt(process.expect("each allocation has a process"));
+            if let Some(allocations) = self.allocations_by_job.get_mut(&job) {
+                allocations.remove(&vacate.allocation);
             }
         }
         for grant in &plan.grants {
@@ -270,38 +276,38 @@ impl Production {
     }
 
     /// Checks the plan before it is applied. A real fleet makes the same checks.
-    fn check_queues(
+    fn check_plan(
         &mut self,
         fleet: &mut SimulatedFleet,
-        news: &SnapshotDelta,
+        delta: &SnapshotDelta,
         plan: &Plan,
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), SimulationError> {
         let round = self.snapshot.round;
-        let unsound = |violations| Unsound::Plan { round, violations };
-        check(&self.snapshot, plan).map_err(unsound)?;
-        self.settle_fresh(fleet)?;
-        let happened = *news != SnapshotDelta::default() || !plan.is_empty();
+        let invalid_plan = |violations| SimulationError::InvalidPlan { round, violations };
+        check(&self.snapshot, plan).map_err(invalid_plan)?;
+        self.assign_queues(fleet)?;
+        let had_events = *delta != SnapshotDelta::default() || !plan.is_empty();
         let reservations = &plan.carried.queues;
-        self.queueing
-            .record_round(fleet.now(), happened, reservations);
+        self.queue_timer
+            .record_round(fleet.now(), had_events, reservations);
         Ok(())
     }
 
     /// Moves submitted jobs to the queue that the round chose, or records their refusal.
-    fn settle_fresh(&mut self, fleet: &mut SimulatedFleet) -> Result<(), Unsound> {
-        for job in std::mem::take(&mut self.fresh) {
+    fn assign_queues(&mut self, fleet: &mut SimulatedFleet) -> Result<(), SimulationError> {
+        for job in std::mem::take(&mut self.unqueued_jobs) {
             let work = work_id(job);
             let Some(verdict) = self.planner.verdict(&work) else {
                 let round = self.snapshot.round;
-                return Err(Unsound::Unsaid { round, work });
+                return Err(SimulationError::MissingVerdict { round, work });
             };
-            if let Some(refused) = queueing::refused(&verdict) {
+            if let Some(refusal) = queueing::refusal(&verdict) {
                 self.snapshot.demand.remove(&work);
                 self.work_index.remove(&work);
-                self.news.work.insert(work, None);
-                fleet.refuse(job, refused);
+                self.delta.work.insert(work, None);
+                fleet.refuse(job, refusal);
             } else if let Some(queue) = &verdict.class {
-                fleet.enters(job, queue);
+                fleet.record_queue(job, queue);
             }
         }
         Ok(())
@@ -311,13 +317,17 @@ impl Production {
         let job = self.work_index[&grant.work];
         let gpus = grant.gpus.iter();
         let gpus = gpus.filter_map(|gpu| usize::try_from(*gpu).ok()).collect();
-        let process = fleet.start_on(job, self.node_index[&grant.node], gpus);
-        self.first.entry(job).or_insert_with(|| fleet.now());
-        self.serial += 1;
-        let id = AllocationId::new(format!("alc_{:012}", self.serial)).expect("a good name");
-        self.held.entry(job).or_default().insert(id.clone());
-        self.processes.insert(id.clone(), process);
-        let now = moment(fleet.now());
+        let process = fleet.start_on_gpus(job, self.node_index[&grant.node], gpus);
+        self.first_starts.entry(job).or_insert_with(|| fleet.now());
+        self.last_allocation_number += 1;
+        let id = AllocationId::new(format!("alc_{:012}", self.last_allocation_number))
+            .expect("a valid name");
+        self.allocations_by_job
+            .entry(job)
+            .or_default()
+            .insert(id.clone());
+        self.process_by_allocation.insert(id.clone(), process);
+        let now = to_timestamp(fleet.now());
         let allocation = snapshot::Allocation {
             running: true,
             running_since: Some(now),
@@ -325,7 +335,7 @@ impl Production {
             ..grant.to_allocation(now)
         };
         let added = Some(allocation.clone());
-        self.news.allocations.insert(id.clone(), added);
+        self.delta.allocations.insert(id.clone(), added);
         self.snapshot.allocations.insert(id, allocation);
     }
 
@@ -335,81 +345,81 @@ impl Production {
         pool.or(settings.preemption_user_percent_per_hour).is_some()
     }
 
-    /// Returns the next time at which a job has shown how long an item of its work takes.
-    fn wakes(&self, fleet: &SimulatedFleet) -> Option<Moment> {
+    /// Returns the next time at which the first item of a job ends. Then its run time is known.
+    fn next_wakeup(&self, fleet: &SimulatedFleet) -> Option<Moment> {
         if !self.grows_with_time {
             return None;
         }
-        let shown = |(job, at): (&usize, &Moment)| at + fleet.item_ms(*job);
-        self.first
+        let item_known_at = |(job, start): (&usize, &Moment)| start + fleet.item_ms(*job);
+        self.first_starts
             .iter()
-            .map(shown)
-            .filter(|at| *at > fleet.now())
+            .map(item_known_at)
+            .filter(|moment| *moment > fleet.now())
             .min()
     }
 }
 
-impl Sharing for Production {
+impl MalleablePolicy for ProductionPlanner {
     /// Runs one more round, which gives a verdict on all waiting jobs. Earlier rounds gave none.
-    fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, Refused)> {
+    fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, UnservedReason)> {
         if jobs.is_empty() {
             return Vec::new();
         }
         let mut planner = Rounds::default();
         planner.decide(&self.snapshot, &SnapshotDelta::everything());
-        let why = |job: &usize| {
+        let reason = |job: &usize| {
             let verdict = planner.verdict(&work_id(*job))?;
-            Some((*job, queueing::why(&verdict)))
+            Some((*job, queueing::unserved_reason(&verdict)))
         };
-        jobs.iter().filter_map(why).collect()
+        jobs.iter().filter_map(reason).collect()
     }
 
-    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound> {
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, SimulationError> {
         self.absorb(fleet);
-        let mut quiet = false;
-        let rounds = if self.queueing.exist() {
-            ROUNDS_OF_QUEUES
+        let mut is_plan_empty = false;
+        let rounds = if self.queue_timer.has_queues() {
+            MAX_ROUNDS_WITH_QUEUES
         } else {
-            ROUNDS
+            MAX_ROUNDS
         };
         for _ in 0..rounds {
             self.snapshot.round += 1;
-            let news = std::mem::take(&mut self.news);
-            let plan = self.planner.decide(&self.snapshot, &news).plan;
-            if self.queueing.exist() {
-                self.check_queues(fleet, &news, &plan)?;
+            let delta = std::mem::take(&mut self.delta);
+            let plan = self.planner.decide(&self.snapshot, &delta).plan;
+            if self.queue_timer.has_queues() {
+                self.check_plan(fleet, &delta, &plan)?;
             }
-            quiet = plan.is_empty();
+            is_plan_empty = plan.is_empty();
             self.apply(fleet, &plan);
             self.snapshot.carried = plan.carried;
             if plan.vacates.is_empty() {
                 break;
             }
         }
-        let next = if quiet || !self.grows_with_time {
-            self.wakes(fleet)
+        let next = if is_plan_empty || !self.grows_with_time {
+            self.next_wakeup(fleet)
         } else {
             Some(fleet.now() + 1)
         };
         // At that time there is preemption budget again for waiting jobs.
-        let ends = self
-            .hour
+        let budget_end = self
+            .preemption_hour
             .next_expiry()
             .map(|end| end.ms_since(Timestamp::default()));
-        let waits = self.planner.waits_for_time();
-        let queues = self.queueing.wakes(waits);
-        Ok(next.into_iter().chain(ends).chain(queues).min())
+        let has_waiting_work = self.planner.waits_for_time();
+        let queue_wakeup = self.queue_timer.next_wakeup(has_waiting_work);
+        Ok(next.into_iter().chain(budget_end).chain(queue_wakeup).min())
     }
 }
 
-fn listed(faults: &[Fault]) -> String {
-    let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    format!("the policy has faults: {}", all.join("; "))
+fn join_faults(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    format!("the policy has faults: {}", texts.join("; "))
 }
 
-fn node_of(node: &Node, pool: &str) -> snapshot::Node {
+fn snapshot_node(node: &Node, pool: &str) -> snapshot::Node {
     let memory = if node.memory_mib == 0 {
-        PLENTY
+        UNKNOWN_MEMORY_MIB
     } else {
         node.memory_mib * MIB
     };
@@ -429,35 +439,35 @@ fn node_of(node: &Node, pool: &str) -> snapshot::Node {
     }
 }
 
-fn size_of(job: &Job) -> Size {
+fn task_size(job: &Job) -> Size {
     Size {
-        memory_bytes: job.need.memory_mib * MIB,
-        cpu_milli: job.need.cpu_milli,
-        gpu_milli: job.need.gpu_milli * job.need.gpu_count,
+        memory_bytes: job.request.memory_mib * MIB,
+        cpu_milli: job.request.cpu_milli,
+        gpu_milli: job.request.gpu_milli * job.request.gpu_count,
         extras: BTreeMap::new(),
     }
 }
 
 /// Names sort in the order of the file, so that ties between nodes do too.
-fn node_name(at: usize, node: &Node) -> NodeName {
-    NodeName::new(format!("{at:06}-{}", node.id))
-        .or_else(|_| NodeName::new(format!("{at:06}")))
-        .expect("digits are a good name")
+fn node_name(index: usize, node: &Node) -> NodeName {
+    NodeName::new(format!("{index:06}-{}", node.id))
+        .or_else(|_| NodeName::new(format!("{index:06}")))
+        .expect("digits are a valid name")
 }
 
 /// Ids sort in the order of submission.
 fn work_id(job: usize) -> WorkId {
-    WorkId::new(format!("job_{job:09}")).expect("digits are a good name")
+    WorkId::new(format!("job_{job:09}")).expect("digits are a valid name")
 }
 
 fn user_name(case: &Case, job: &Job) -> UserName {
     UserName::new(case.workload.users.name(job.user))
         .or_else(|_| UserName::new(format!("user-{}", job.user)))
-        .expect("digits are a good name")
+        .expect("digits are a valid name")
 }
 
-fn moment(at: Moment) -> Timestamp {
-    Timestamp::default().plus_ms(at)
+fn to_timestamp(moment: Moment) -> Timestamp {
+    Timestamp::default().plus_ms(moment)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::{Agent, Pace, TestFleet};
+use hayward_tests_fleet::{Agent, TestFleet, Timing};
 use hayward_vocabulary::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,13 +38,13 @@ impl Pool {
         let folder = state.join("workers");
         std::fs::create_dir_all(&folder).expect("a folder");
         // Workers may run under another account.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-        std::fs::set_permissions(&folder, open).expect("open to all");
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(&folder, permissions).expect("permissions are set");
         let register = format!(
             "echo $$ > {}/$HAYWARD_WORKER; exec sleep 1000",
             folder.display()
         );
-        let order = PoolOrder {
+        let request = PoolOrder {
             job_id: "kept at its size".into(),
             mode: PoolMode::Managed,
             initial_size: 0,
@@ -63,7 +63,7 @@ impl Pool {
         };
         let operator = fleet.client("rm-scheduler", "operator");
         let created: PoolCreated = operator
-            .post("/v1/pools", &order, Some("pool"))
+            .post("/v1/pools", &request, Some("pool"))
             .await
             .expect("a pool");
         let token_file = fleet.dir.path().join("owner.token");
@@ -103,14 +103,14 @@ impl Pool {
     }
 
     /// Sends a command to the owner through a file.
-    fn send(&self, name: &str, text: &str) {
-        let fresh = self.state.join(format!("{name}.new"));
-        std::fs::write(&fresh, text).expect("a file");
-        std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
+    fn write_command(&self, name: &str, text: &str) {
+        let new_file = self.state.join(format!("{name}.new"));
+        std::fs::write(&new_file, text).expect("a file");
+        std::fs::rename(new_file, self.state.join(name)).expect("a file in one piece");
     }
 
     /// Returns the state of the owner.
-    fn known(&self) -> Option<Known> {
+    fn read_owner_state(&self) -> Option<OwnerState> {
         let text = std::fs::read(self.state.join("owner.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
@@ -120,44 +120,45 @@ impl Pool {
     }
 
     /// Returns the workers that have registered and have a live process.
-    fn alive(&self) -> Alive {
+    fn alive_workers(&self) -> Alive {
         let files = std::fs::read_dir(self.state.join("workers"));
         let files = files.into_iter().flatten().flatten();
-        let read = files.filter_map(|file| {
+        let workers = files.filter_map(|file| {
             let pid = std::fs::read_to_string(file.path())
                 .ok()?
                 .trim()
                 .parse()
                 .ok()?;
             let name = file.file_name().to_string_lossy().into_owned();
-            runs(pid).then_some((name, pid))
+            is_process_running(pid).then_some((name, pid))
         });
-        read.collect()
+        workers.collect()
     }
 
     /// Waits until the pool has its size again without the killed workers, and the scheduler, the
     /// owner and the processes agree.
-    async fn at_size(&self, size: u64, without: &BTreeSet<String>) -> Alive {
-        let what = format!("{size} workers without {without:?}");
-        let since = Instant::now();
-        let alive = until_within(&what, LIMIT, async || {
+    async fn wait_for_size(&self, size: u64, without: &BTreeSet<String>) -> Alive {
+        let description = format!("{size} workers without {without:?}");
+        let started = Instant::now();
+        let alive = until_within(&description, LIMIT, async || {
             let view: PoolView = self.operator.get(&self.path).await.ok()?;
-            let alive = self.alive();
-            let there = names(&alive);
-            let settled = view.started == size
+            let alive = self.alive_workers();
+            let worker_names = names(&alive);
+            let is_settled = view.started == size
                 && (view.requested, view.launching, view.returning) == (0, 0, 0);
-            let same = alive.len() as u64 == size && there.is_disjoint(without);
-            (settled && same && there == self.known()?.workers).then_some(alive)
+            let has_size = alive.len() as u64 == size && worker_names.is_disjoint(without);
+            (is_settled && has_size && worker_names == self.read_owner_state()?.workers)
+                .then_some(alive)
         })
         .await;
-        eprintln!("at size {size} after {} ms", since.elapsed().as_millis());
+        eprintln!("at size {size} after {} ms", started.elapsed().as_millis());
         alive
     }
 }
 
 /// The state that the owner writes.
 #[derive(serde::Deserialize)]
-struct Known {
+struct OwnerState {
     epoch: u64,
     workers: BTreeSet<String>,
     /// Workers that were reported dead or found dead.
@@ -173,73 +174,73 @@ fn names(alive: &Alive) -> BTreeSet<String> {
 /// Starts two nodes and a pool without owner. No node is declared lost, however busy this machine
 /// is.
 async fn fleet_with_pool() -> (TestFleet, Pool) {
-    let mut fleet = TestFleet::at(Pace::patient()).await;
+    let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
     for node in ["node-1", "node-2"] {
         fleet.start_agent(node, &Agent::default());
     }
-    fleet.nodes_take_work(2).await;
+    fleet.wait_until_nodes_take_work(2).await;
     let pool = Pool::create(&fleet).await;
     (fleet, pool)
 }
 
 /// Returns whether a process runs. A zombie counts as gone, even before its supervisor records its
 /// end.
-fn runs(pid: i32) -> bool {
+fn is_process_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit(") ")
         .next()
-        .and_then(|rest| rest.chars().next());
+        .and_then(|fields| fields.chars().next());
     state.is_some_and(|state| state != 'Z')
 }
 
-/// Kills the `nth` of the workers, and remembers it.
-fn strike(alive: &Alive, nth: usize, killed: &mut BTreeSet<String>) {
-    let (name, pid) = alive.iter().nth(nth % alive.len()).expect("a worker");
+/// Kills the worker at this index, and records it.
+fn kill_worker(alive: &Alive, index: usize, killed: &mut BTreeSet<String>) {
+    let (name, pid) = alive.iter().nth(index % alive.len()).expect("a worker");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
     killed.insert(name.clone());
 }
 
-fn only_one_was_replaced(before: &Alive, now: &Alive) {
-    let same = before.intersection(now).count();
-    assert_eq!(same, before.len() - 1, "{before:?} {now:?}");
+fn assert_one_replaced(before: &Alive, now: &Alive) {
+    let unchanged = before.intersection(now).count();
+    assert_eq!(unchanged, before.len() - 1, "{before:?} {now:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_keeps_its_size_whatever_is_killed() {
+async fn a_pool_keeps_its_size_when_any_process_is_killed() {
     let (mut fleet, pool) = fleet_with_pool().await;
     pool.start_owner(&mut fleet, "owner");
     let mut killed = BTreeSet::new();
-    let mut alive = pool.at_size(SIZE, &killed).await;
-    // The workers are chosen by their ids, which end in random digits.
-    let mut draw = alive
+    let mut alive = pool.wait_for_size(SIZE, &killed).await;
+    // The ids of the workers end in random digits, so this index is random.
+    let mut index = alive
         .iter()
         .map(|(name, _)| name.len() + name.as_bytes()[name.len() - 1] as usize)
         .sum::<usize>();
-    for turn in 1..=4 {
-        draw = draw * 31 + turn;
-        for hit in 0..=turn % 2 {
-            strike(&alive, draw + hit, &mut killed);
+    for round in 1..=4 {
+        index = index * 31 + round;
+        for offset in 0..=round % 2 {
+            kill_worker(&alive, index + offset, &mut killed);
         }
-        alive = pool.at_size(SIZE, &killed).await;
+        alive = pool.wait_for_size(SIZE, &killed).await;
     }
 
     // The scheduler dies, and a worker dies meanwhile. The other processes are the same afterwards.
     let before = alive;
     fleet.kill("rm-scheduler");
-    strike(&before, 0, &mut killed);
+    kill_worker(&before, 0, &mut killed);
     fleet.start_service("rm-scheduler");
-    fleet.services_are_ready().await;
-    alive = pool.at_size(SIZE, &killed).await;
-    only_one_was_replaced(&before, &alive);
+    fleet.wait_until_services_are_ready().await;
+    alive = pool.wait_for_size(SIZE, &killed).await;
+    assert_one_replaced(&before, &alive);
 
     // The owner dies, and a worker dies meanwhile. A new owner has the next epoch.
     let before = alive;
     fleet.kill("owner");
-    strike(&before, 1, &mut killed);
+    kill_worker(&before, 1, &mut killed);
     pool.start_owner(&mut fleet, "owner");
-    alive = pool.at_size(SIZE, &killed).await;
-    only_one_was_replaced(&before, &alive);
+    alive = pool.wait_for_size(SIZE, &killed).await;
+    assert_one_replaced(&before, &alive);
     let view = pool.view().await;
     assert_eq!((view.owner.epoch, view.designated), (2, SIZE));
 
@@ -247,12 +248,12 @@ async fn a_pool_keeps_its_size_whatever_is_killed() {
     let before = alive;
     fleet.kill("rm-scheduler");
     fleet.kill("owner");
-    strike(&before, 2, &mut killed);
+    kill_worker(&before, 2, &mut killed);
     fleet.start_service("rm-scheduler");
     pool.start_owner(&mut fleet, "owner");
-    fleet.services_are_ready().await;
-    alive = pool.at_size(SIZE, &killed).await;
-    only_one_was_replaced(&before, &alive);
+    fleet.wait_until_services_are_ready().await;
+    alive = pool.wait_for_size(SIZE, &killed).await;
+    assert_one_replaced(&before, &alive);
 
     let stop = StopOrder::default();
     let path = format!("{}/stop", pool.path);
@@ -261,9 +262,9 @@ async fn a_pool_keeps_its_size_whatever_is_killed() {
         .post(&path, &stop, None)
         .await
         .expect("stopped");
-    all_have_ended(&pool, &alive).await;
+    wait_until_all_ended(&pool, &alive).await;
     // The owner observes the end of its pool, and ends.
-    owner_has_ended(&mut fleet, "owner").await;
+    wait_until_owner_ended(&mut fleet, "owner").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,50 +272,56 @@ async fn only_the_owner_chooses_the_workers_that_leave() {
     let (mut fleet, pool) = fleet_with_pool().await;
     pool.start_owner(&mut fleet, "first");
     let mut killed = BTreeSet::new();
-    let four = pool.at_size(4, &killed).await;
-    pool.send("size", "6");
-    let six = pool.at_size(6, &killed).await;
+    let four = pool.wait_for_size(4, &killed).await;
+    pool.write_command("size", "6");
+    let six = pool.wait_for_size(6, &killed).await;
     assert!(six.is_superset(&four), "{four:?} {six:?}");
 
     // The owner lowers the size and names workers. Exactly these leave, and none is replaced.
-    pool.send("size", "3");
-    let three = pool.at_size(3, &killed).await;
+    pool.write_command("size", "3");
+    let three = pool.wait_for_size(3, &killed).await;
     assert!(six.is_superset(&three), "{six:?} {three:?}");
-    let known = pool.known().expect("what it knows");
-    assert_eq!(known.given_up, &names(&six) - &names(&three));
-    assert!(known.removed.is_empty(), "what it ordered is not reported");
+    let state = pool.read_owner_state().expect("a state file");
+    assert_eq!(state.given_up, &names(&six) - &names(&three));
+    assert!(state.removed.is_empty(), "what it ordered is not reported");
     assert_eq!(pool.view().await.failed_so_far, 0);
 
     // Another owner takes over while the first still runs. The first is fenced off and ends. Every
     // worker keeps its process.
     pool.start_owner(&mut fleet, "second");
-    owner_has_ended(&mut fleet, "first").await;
-    assert_eq!(pool.at_size(3, &killed).await, three);
-    let leads = async || pool.known().filter(|known| known.epoch == 2);
-    until_within("the second to write down what it knows", LIMIT, leads).await;
+    wait_until_owner_ended(&mut fleet, "first").await;
+    assert_eq!(pool.wait_for_size(3, &killed).await, three);
+    let state_of_second = async || pool.read_owner_state().filter(|state| state.epoch == 2);
+    until_within(
+        "the second to write down what it knows",
+        LIMIT,
+        state_of_second,
+    )
+    .await;
     assert_eq!(pool.view().await.owner.epoch, 2);
-    strike(&three, 0, &mut killed);
-    let again = pool.at_size(3, &killed).await;
-    only_one_was_replaced(&three, &again);
+    kill_worker(&three, 0, &mut killed);
+    let after_kill = pool.wait_for_size(3, &killed).await;
+    assert_one_replaced(&three, &after_kill);
 
     // The job of the owner is done.
-    pool.send("stop", "SUCCEEDED");
-    owner_has_ended(&mut fleet, "second").await;
-    all_have_ended(&pool, &again).await;
+    pool.write_command("stop", "SUCCEEDED");
+    wait_until_owner_ended(&mut fleet, "second").await;
+    wait_until_all_ended(&pool, &after_kill).await;
     let view = pool.view().await;
     assert_eq!(view.final_status, Some(FinalStatus::Succeeded));
     assert_eq!(view.failed_so_far, 1, "only the one that was killed");
 }
 
-async fn owner_has_ended(fleet: &mut TestFleet, alias: &str) {
-    let what = format!("{alias} to end");
-    until_within(&what, LIMIT, async || fleet.ended(alias)).await;
+async fn wait_until_owner_ended(fleet: &mut TestFleet, alias: &str) {
+    let description = format!("{alias} to end");
+    until_within(&description, LIMIT, async || fleet.exit_status(alias)).await;
 }
 
-async fn all_have_ended(pool: &Pool, alive: &Alive) {
+async fn wait_until_all_ended(pool: &Pool, alive: &Alive) {
     until_within("all workers to end", LIMIT, async || {
         let view: PoolView = pool.operator.get(&pool.path).await.ok()?;
-        (view.returning == 0 && !alive.iter().any(|(_, pid)| runs(*pid))).then_some(())
+        (view.returning == 0 && !alive.iter().any(|(_, pid)| is_process_running(*pid)))
+            .then_some(())
     })
     .await;
 }

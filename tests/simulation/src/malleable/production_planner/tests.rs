@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     malleable::simulate,
     measure::Fairness,
-    trace::{Need, Workload},
+    trace::{TaskRequest, Workload},
 };
 
 /// Submission and run time in seconds, and the number of tasks.
@@ -21,7 +21,7 @@ const SHORT: Times = Times {
     tasks: 1,
 };
 
-fn job(workload: &mut Workload, user: &str, times: Times, need: Need) {
+fn add_job(workload: &mut Workload, user: &str, times: Times, request: TaskRequest) {
     let Times { submit, run, tasks } = times;
     let job = Job {
         id: workload.jobs.len().to_string(),
@@ -32,7 +32,7 @@ fn job(workload: &mut Workload, user: &str, times: Times, need: Need) {
         runtime_s: Some(run),
         limit_s: None,
         tasks,
-        need,
+        request,
     };
     workload.jobs.push(job);
 }
@@ -48,16 +48,16 @@ fn node(gpu_count: u64) -> Node {
     }
 }
 
-fn shares(gpu_count: u64, gpu_milli: u64) -> Need {
-    Need {
+fn gpu_request(gpu_count: u64, gpu_milli: u64) -> TaskRequest {
+    TaskRequest {
         cpu_milli: 1_000,
         gpu_count,
         gpu_milli,
-        ..Need::default()
+        ..TaskRequest::default()
     }
 }
 
-fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
+fn grant_for(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
     Grant {
         work: work_id(job),
         kind: WorkKind::Job,
@@ -78,37 +78,44 @@ fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
 fn shares_of_gpus_are_on_the_gpus_that_the_planner_chose() {
     let mut workload = Workload::default();
     for milli in [300, 300, 700, 700] {
-        job(&mut workload, "ann", SHORT, shares(1, milli));
+        add_job(&mut workload, "ann", SHORT, gpu_request(1, milli));
     }
     let nodes = [node(2)];
     let case = Case::malleable(&workload, &nodes);
-    let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
+    let mut planner = ProductionPlanner::new(&case, &ProductionPlanner::even(&case)).unwrap();
     let mut fleet = SimulatedFleet::new(&case, &Fairness::Users);
     for (job, gpu) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
         fleet.submit(job);
         planner.work_index.insert(work_id(job), job);
-        planner.grant(&mut fleet, &granted(job, &nodes[0], vec![gpu]));
+        planner.grant(&mut fleet, &grant_for(job, &nodes[0], vec![gpu]));
     }
-    assert_eq!(fleet.fitting(0, &shares(1, 1)), 0, "both are full");
+    assert_eq!(
+        fleet.count_fitting(0, &gpu_request(1, 1)),
+        0,
+        "both are full"
+    );
 }
 
 #[test]
 fn shares_of_gpus_are_served_by_users_and_by_queues() {
     let mut workload = Workload::default();
     let sizes = [300, 500, 700, 1_000, 200].into_iter().cycle();
-    for (at, milli) in (0..60_u64).zip(sizes) {
-        let user = format!("u{}", at % 4);
+    for (index, milli) in (0..60_u64).zip(sizes) {
+        let user = format!("u{}", index % 4);
         let times = Times {
-            submit: at * 3,
-            run: 40 + at * 131 % 390,
-            tasks: 1 + at * 7 % 9,
+            submit: index * 3,
+            run: 40 + index * 131 % 390,
+            tasks: 1 + index * 7 % 9,
         };
-        job(&mut workload, &user, times, shares(1, milli));
+        add_job(&mut workload, &user, times, gpu_request(1, milli));
     }
     let nodes = [node(4), node(2), node(3)];
     let case = Case::malleable(&workload, &nodes);
-    for (policy, queue) in [(Production::even(&case), None), (queues(), Some("root.a"))] {
-        let mut planner = Production::with_queue(&case, &policy, queue).unwrap();
+    for (policy, queue) in [
+        (ProductionPlanner::even(&case), None),
+        (queue_policy(), Some("root.a")),
+    ] {
+        let mut planner = ProductionPlanner::with_queue(&case, &policy, queue).unwrap();
         let results = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
         assert_eq!(results.summary.completed, 60);
     }
@@ -117,16 +124,16 @@ fn shares_of_gpus_are_served_by_users_and_by_queues() {
 #[test]
 fn shares_of_several_gpus_at_once_are_refused() {
     let mut workload = Workload::default();
-    job(&mut workload, "ann", SHORT, shares(2, 1_000));
-    job(&mut workload, "ann", SHORT, shares(2, 500));
+    add_job(&mut workload, "ann", SHORT, gpu_request(2, 1_000));
+    add_job(&mut workload, "ann", SHORT, gpu_request(2, 500));
     let nodes = [node(2)];
     let case = Case::malleable(&workload, &nodes);
-    let error = Production::new(&case, &Production::even(&case)).err();
+    let error = ProductionPlanner::new(&case, &ProductionPlanner::even(&case)).err();
     let (job, gpus) = ("1".to_owned(), 2);
-    assert_eq!(error, Some(BadPolicy::SharesOfMany { job, gpus }));
+    assert_eq!(error, Some(PolicyError::FractionsOfManyGpus { job, gpus }));
 }
 
-fn queues() -> Policy {
+fn queue_policy() -> Policy {
     let queues = json!({ "queues": { "a": { "submit_acl": "*" } } });
     let policy = json!({ "pools": { "batch": { "queues": queues } }, "classes": {} });
     serde_json::from_value(policy).unwrap()
@@ -136,16 +143,17 @@ fn queues() -> Policy {
 #[test]
 fn an_invalid_plan_is_an_error_and_is_not_applied() {
     let mut workload = Workload::default();
-    job(&mut workload, "ann", SHORT, shares(0, 0));
+    add_job(&mut workload, "ann", SHORT, gpu_request(0, 0));
     let nodes = [node(0)];
     let case = Case::malleable(&workload, &nodes);
-    let mut planner = Production::with_queue(&case, &queues(), Some("root.a")).unwrap();
+    let mut planner =
+        ProductionPlanner::with_queue(&case, &queue_policy(), Some("root.a")).unwrap();
     let mut fleet = SimulatedFleet::new(&case, &Fairness::Users);
     let plan = Plan {
-        grants: vec![granted(7, &nodes[0], Vec::new())],
+        grants: vec![grant_for(7, &nodes[0], Vec::new())],
         ..Plan::default()
     };
-    let result = planner.check_queues(&mut fleet, &SnapshotDelta::default(), &plan);
+    let result = planner.check_plan(&mut fleet, &SnapshotDelta::default(), &plan);
     let result = result.unwrap_err().to_string();
     assert!(
         result.contains("work job_000000007 asks for nothing"),
@@ -153,8 +161,8 @@ fn an_invalid_plan_is_an_error_and_is_not_applied() {
     );
 
     // The job was submitted, but no round has handled it.
-    planner.fresh.push(0);
-    let result = planner.check_queues(&mut fleet, &SnapshotDelta::default(), &Plan::default());
+    planner.unqueued_jobs.push(0);
+    let result = planner.check_plan(&mut fleet, &SnapshotDelta::default(), &Plan::default());
     let (round, work) = (0, work_id(0));
-    assert_eq!(result, Err(Unsound::Unsaid { round, work }));
+    assert_eq!(result, Err(SimulationError::MissingVerdict { round, work }));
 }

@@ -16,44 +16,44 @@ pub const COLOURS: [&str; 9] = [
     "#bbbbbb",
 ];
 
-/// An axis of a chart: its label with the unit, and the positions of its marks.
+/// An axis of a chart: its label with the unit, and the positions of its ticks.
 #[derive(Debug, Clone)]
 pub struct Axis {
     pub label: String,
     pub max: f64,
     /// Positions with their labels.
-    pub marks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Creates an axis from 0 to `max` with marks at round numbers.
+    /// Creates an axis from 0 to `max` with ticks at round numbers.
     pub fn linear(label: impl Into<String>, max: f64) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = round_step(max / 8.0);
-        let marks = (0_u32..)
+        let ticks = (0_u32..)
             .map(|count| f64::from(count) * step)
-            .take_while(|at| *at <= max * 1.000_001)
-            .map(|at| (at, number(at)));
+            .take_while(|value| *value <= max * 1.000_001)
+            .map(|value| (value, format_number(value)));
         Self {
             label: label.into(),
             max,
-            marks: marks.collect(),
+            ticks: ticks.collect(),
         }
     }
 }
 
-/// Returns the smallest of the numbers 1, 2, 5, 10, … that is not below `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.log10().floor());
+/// Returns the smallest of the numbers 1, 2, 5, 10, … that is not below `minimum`.
+fn round_step(minimum: f64) -> f64 {
+    let power = 10_f64.powf(minimum.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
     steps
         .into_iter()
-        .find(|step| *step >= least * 0.999_999)
+        .find(|step| *step >= minimum * 0.999_999)
         .unwrap_or(10.0 * power)
 }
 
-fn number(at: f64) -> String {
-    let text = format!("{at:.3}");
+fn format_number(value: f64) -> String {
+    let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -77,7 +77,7 @@ impl Chart {
         }
     }
 
-    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+    fn to_pixels(&self, x: f64, y: f64) -> (f64, f64) {
         let across = (x / self.x.max).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
         let up = (y / self.y.max).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM);
         (LEFT + across, HEIGHT - BOTTOM - up)
@@ -85,15 +85,15 @@ impl Chart {
 
     fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let mut path = String::new();
-        for (at, (x, y)) in points.enumerate() {
-            let (x, y) = self.place(x, y);
-            let letter = if at == 0 { 'M' } else { 'L' };
+        for (index, (x, y)) in points.enumerate() {
+            let (x, y) = self.to_pixels(x, y);
+            let letter = if index == 0 { 'M' } else { 'L' };
             write(&mut path, format_args!("{letter}{x:.1} {y:.1}"));
         }
         path
     }
 
-    pub fn line(&mut self, name: &str, points: &[(f64, f64)], colour: &'static str) {
+    pub fn draw_line(&mut self, name: &str, points: &[(f64, f64)], colour: &'static str) {
         let path = self.path(points.iter().copied());
         write(
             &mut self.body,
@@ -105,7 +105,7 @@ impl Chart {
     }
 
     /// Fills the area between two lines over the same positions.
-    pub fn area(&mut self, name: &str, band: &[(f64, f64, f64)], colour: &'static str) {
+    pub fn draw_area(&mut self, name: &str, band: &[(f64, f64, f64)], colour: &'static str) {
         let upper = band.iter().map(|(x, _, high)| (*x, *high));
         let lower = band.iter().rev().map(|(x, low, _)| (*x, *low));
         let path = self.path(upper.chain(lower));
@@ -116,26 +116,26 @@ impl Chart {
         self.legend.push((name.to_owned(), colour));
     }
 
-    pub fn svg(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
              font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n\
              <title>{title}</title>\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
              <text x=\"{LEFT}\" y=\"26\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n",
-            title = escaped(&self.title)
+            title = escape_xml(&self.title)
         );
-        self.grid(&mut svg);
+        self.write_grid(&mut svg);
         svg.push_str(&self.body);
-        self.frame(&mut svg);
-        self.names(&mut svg);
+        self.write_axes(&mut svg);
+        self.write_legend(&mut svg);
         svg.push_str("</svg>\n");
         svg
     }
 
-    fn grid(&self, svg: &mut String) {
-        for (at, _) in &self.y.marks {
-            let (_, y) = self.place(0.0, *at);
+    fn write_grid(&self, svg: &mut String) {
+        for (value, _) in &self.y.ticks {
+            let (_, y) = self.to_pixels(0.0, *value);
             let right = WIDTH - RIGHT;
             write(
                 svg,
@@ -144,7 +144,7 @@ impl Chart {
         }
     }
 
-    fn frame(&self, svg: &mut String) {
+    fn write_axes(&self, svg: &mut String) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         write(
             svg,
@@ -152,26 +152,26 @@ impl Chart {
                 "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#333333\"/>\n"
             ),
         );
-        for (at, text) in &self.x.marks {
-            let (x, _) = self.place(*at, 0.0);
+        for (value, text) in &self.x.ticks {
+            let (x, _) = self.to_pixels(*value, 0.0);
             let (end, below) = (bottom + 5.0, bottom + 20.0);
             write(
                 svg,
                 format_args!(
                     "<path d=\"M{x:.1} {bottom}V{end}\" stroke=\"#333333\"/>\
                      <text x=\"{x:.1}\" y=\"{below}\" text-anchor=\"middle\">{}</text>\n",
-                    escaped(text)
+                    escape_xml(text)
                 ),
             );
         }
-        for (at, text) in &self.y.marks {
-            let (_, y) = self.place(0.0, *at);
+        for (value, text) in &self.y.ticks {
+            let (_, y) = self.to_pixels(0.0, *value);
             let (x, y) = (LEFT - 8.0, y + 4.0);
             write(
                 svg,
                 format_args!(
                     "<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>\n",
-                    escaped(text)
+                    escape_xml(text)
                 ),
             );
         }
@@ -183,13 +183,13 @@ impl Chart {
                 "<text x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">{}</text>\n\
                  <text transform=\"translate(18 {centre}) rotate(-90)\" \
                  text-anchor=\"middle\">{}</text>\n",
-                escaped(&self.x.label),
-                escaped(&self.y.label)
+                escape_xml(&self.x.label),
+                escape_xml(&self.y.label)
             ),
         );
     }
 
-    fn names(&self, svg: &mut String) {
+    fn write_legend(&self, svg: &mut String) {
         let x = WIDTH - RIGHT + 16.0;
         let mut y = TOP + 4.0;
         for (name, colour) in &self.legend {
@@ -199,7 +199,7 @@ impl Chart {
                 format_args!(
                     "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
                      <text x=\"{text_x}\" y=\"{text_y}\">{}</text>\n",
-                    escaped(name)
+                    escape_xml(name)
                 ),
             );
             y += 20.0;
@@ -207,23 +207,23 @@ impl Chart {
     }
 }
 
-fn write(text: &mut String, what: std::fmt::Arguments) {
-    text.write_fmt(what).expect("a string takes text");
+fn write(text: &mut String, arguments: std::fmt::Arguments) {
+    text.write_fmt(arguments).expect("a string takes text");
 }
 
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            c if c.is_control() => safe.push(' '),
-            c => safe.push(c),
+fn escape_xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            control if control.is_control() => escaped.push(' '),
+            other => escaped.push(other),
         }
     }
-    safe
+    escaped
 }
 
 #[cfg(test)]
@@ -231,10 +231,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_at_round_numbers() {
+    fn ticks_are_at_round_numbers() {
         let texts = |max| {
-            let marks = Axis::linear("days", max).marks;
-            marks.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+            let ticks = Axis::linear("days", max).ticks;
+            ticks.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
         };
         assert_eq!(texts(100.0), ["0", "20", "40", "60", "80", "100"]);
         assert_eq!(
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn a_chart_contains_its_labels_and_lines() {
         let mut chart = Chart::new("a < b", Axis::linear("days", 2.0), Axis::linear("%", 100.0));
-        chart.line("u&1", &[(0.0, 0.0), (2.0, 100.0), (9.0, 900.0)], COLOURS[0]);
-        chart.area("u2", &[(0.0, 0.0, 50.0), (2.0, 50.0, 100.0)], COLOURS[1]);
-        let svg = chart.svg();
+        chart.draw_line("u&1", &[(0.0, 0.0), (2.0, 100.0), (9.0, 900.0)], COLOURS[0]);
+        chart.draw_area("u2", &[(0.0, 0.0, 50.0), (2.0, 50.0, 100.0)], COLOURS[1]);
+        let svg = chart.to_svg();
         for wanted in [
             "a &lt; b",
             ">days<",
@@ -261,6 +261,6 @@ mod tests {
         ] {
             assert!(svg.contains(wanted), "{wanted}\n{svg}");
         }
-        assert_eq!(svg, chart.svg());
+        assert_eq!(svg, chart.to_svg());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How to handle an invalid line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bad {
+pub enum InvalidLines {
     Refuse,
     /// Skip the line and count it.
     Skip,
@@ -12,18 +12,18 @@ pub enum Bad {
 
 /// An invalid line: position and fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}{}: {what}", At(column.as_ref()))]
+#[error("line {line}{}: {message}", ColumnSuffix(column.as_ref()))]
 pub struct Fault {
     /// Line number, starting at 1 with the header.
     pub line: usize,
     /// Number, starting at 1, and name of the invalid column. `None` if the whole line is invalid.
     pub column: Option<(usize, &'static str)>,
-    pub what: String,
+    pub message: String,
 }
 
-struct At<'a>(Option<&'a (usize, &'static str)>);
+struct ColumnSuffix<'a>(Option<&'a (usize, &'static str)>);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for ColumnSuffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some((number, name)) => write!(f, ", column {number} ({name})"),
@@ -35,7 +35,7 @@ impl fmt::Display for At<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error(transparent)]
-    Broken(#[from] Fault),
+    InvalidLine(#[from] Fault),
     /// The file could not be read further. The lines before were complete.
     #[error("cannot read on after line {line}")]
     Read {
@@ -63,43 +63,43 @@ pub(super) struct Record<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub name: &'static str,
-    pub at: usize,
+    pub index: usize,
 }
 
 impl Record<'_> {
-    pub fn fault(&self, column: Column, what: String) -> Fault {
+    pub fn fault(&self, column: Column, message: String) -> Fault {
         Fault {
             line: self.number,
-            column: Some((column.at + 1, column.name)),
-            what,
+            column: Some((column.index + 1, column.name)),
+            message,
         }
     }
 
     pub fn text(&self, column: Column) -> &str {
-        self.fields[column.at]
+        self.fields[column.index]
     }
 
     /// Returns the text of a mandatory field.
-    pub fn name(&self, column: Column) -> Result<&str, Fault> {
+    pub fn required_text(&self, column: Column) -> Result<&str, Fault> {
         match self.text(column) {
             "" => Err(self.fault(column, "is empty".into())),
             text => Ok(text),
         }
     }
 
-    pub fn whole(&self, column: Column) -> Result<u64, Fault> {
+    pub fn parse_u64(&self, column: Column) -> Result<u64, Fault> {
         let text = self.text(column);
         text.parse()
             .map_err(|_| self.fault(column, format!("{text:?} is not a whole number from 0 up")))
     }
 
-    /// Returns a whole number, or `None` for -1, which means not known.
-    pub fn maybe(&self, column: Column) -> Result<Option<u64>, Fault> {
+    /// Parses a whole number, or `None` for -1, which means not known.
+    pub fn parse_optional_u64(&self, column: Column) -> Result<Option<u64>, Fault> {
         if self.text(column) == "-1" {
             return Ok(None);
         }
-        let what = || format!("{:?} is neither -1 nor a whole number", self.text(column));
+        let message = || format!("{:?} is neither -1 nor a whole number", self.text(column));
         let number = self.text(column).parse();
-        number.map(Some).map_err(|_| self.fault(column, what()))
+        number.map(Some).map_err(|_| self.fault(column, message()))
     }
 }

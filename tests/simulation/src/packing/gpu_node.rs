@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::trace::{Job, Node};
 
-pub const WHOLE: u64 = 1000;
+/// Thousandths of a whole GPU.
+pub const WHOLE_GPU_MILLI: u64 = 1000;
 
 /// Resources of a pod. Its models are a set of bits. All bits are set if the pod names no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ impl Shape {
     }
 
     pub fn is_shared(&self) -> bool {
-        self.gpu_milli > 0 && self.gpu_milli < WHOLE
+        self.gpu_milli > 0 && self.gpu_milli < WHOLE_GPU_MILLI
     }
 }
 
@@ -37,7 +38,7 @@ pub struct Pod {
 
 /// Free space of one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Site {
+pub struct GpuNode {
     /// The model as a single bit.
     pub model: u64,
     pub cpu_milli: u64,
@@ -45,19 +46,22 @@ pub struct Site {
     pub gpus: Vec<u64>,
 }
 
-impl Site {
-    pub fn gpu_free(&self) -> u64 {
+impl GpuNode {
+    pub fn free_gpu_milli(&self) -> u64 {
         self.gpus.iter().sum()
     }
 
-    pub fn whole_free(&self) -> u64 {
-        self.gpus.iter().filter(|free| **free == WHOLE).count() as u64
+    pub fn free_whole_gpus(&self) -> u64 {
+        self.gpus
+            .iter()
+            .filter(|free| **free == WHOLE_GPU_MILLI)
+            .count() as u64
     }
 
     pub fn accepts(&self, shape: &Shape) -> bool {
         let gpus = match shape.gpu_milli {
             0 => true,
-            WHOLE => self.whole_free() >= shape.gpu_count,
+            WHOLE_GPU_MILLI => self.free_whole_gpus() >= shape.gpu_count,
             milli => self.gpus.iter().any(|free| *free >= milli),
         };
         self.cpu_milli >= shape.cpu_milli && self.model & shape.models != 0 && gpus
@@ -67,7 +71,7 @@ impl Site {
         self.memory_mib >= pod.memory_mib && self.accepts(&pod.shape)
     }
 
-    pub fn take(&mut self, pod: &Pod, gpus: &[usize]) {
+    pub fn allocate(&mut self, pod: &Pod, gpus: &[usize]) {
         self.cpu_milli -= pod.shape.cpu_milli;
         self.memory_mib -= pod.memory_mib;
         for gpu in gpus {
@@ -75,7 +79,7 @@ impl Site {
         }
     }
 
-    pub fn give(&mut self, pod: &Pod, gpus: &[usize]) {
+    pub fn release(&mut self, pod: &Pod, gpus: &[usize]) {
         self.cpu_milli += pod.shape.cpu_milli;
         self.memory_mib += pod.memory_mib;
         for gpu in gpus {
@@ -85,16 +89,16 @@ impl Site {
 
     /// Returns the tightest GPU for a share, or the free GPUs with the lowest numbers for whole
     /// GPUs.
-    pub fn usual_gpus(&self, shape: &Shape) -> Vec<usize> {
+    pub fn select_gpus(&self, shape: &Shape) -> Vec<usize> {
         if shape.is_shared() {
-            let able = self
+            let candidates = self
                 .gpus
                 .iter()
                 .enumerate()
                 .filter(|(_, free)| **free >= shape.gpu_milli);
-            return able
-                .min_by_key(|(at, free)| (**free, *at))
-                .map(|(at, _)| at)
+            return candidates
+                .min_by_key(|(gpu, free)| (**free, *gpu))
+                .map(|(gpu, _)| gpu)
                 .into_iter()
                 .collect();
         }
@@ -102,8 +106,8 @@ impl Site {
             .gpus
             .iter()
             .enumerate()
-            .filter(|(_, free)| **free == WHOLE);
-        free.map(|(at, _)| at)
+            .filter(|(_, free)| **free == WHOLE_GPU_MILLI);
+        free.map(|(gpu, _)| gpu)
             .take(usize::try_from(shape.gpu_count).unwrap_or(0))
             .collect()
     }
@@ -111,33 +115,35 @@ impl Site {
 
 /// The GPU nodes of a cluster by id, and the bits of their models.
 #[derive(Debug, Clone)]
-pub struct Sites {
-    pub list: Vec<Site>,
-    pub empty: Vec<Site>,
+pub struct GpuNodes {
+    /// Current free space.
+    pub nodes: Vec<GpuNode>,
+    /// Free space without pods.
+    pub empty: Vec<GpuNode>,
     models: BTreeMap<String, u64>,
 }
 
 /// Sums over all nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct ResourceTotals {
     pub gpu_milli: u64,
     pub cpu_milli: u64,
     pub memory_mib: u64,
 }
 
-impl Sites {
+impl GpuNodes {
     /// Collects the nodes with GPUs. Returns `None` if there are more models than bits.
     pub fn new(nodes: &[Node]) -> Option<Self> {
         let mut nodes: Vec<&Node> = nodes.iter().filter(|node| node.gpu_count > 0).collect();
-        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+        nodes.sort_by(|first, second| first.id.cmp(&second.id));
         let mut models = BTreeMap::new();
         for node in &nodes {
             let bit = u32::try_from(models.len())
                 .ok()
-                .and_then(|place| 1_u64.checked_shl(place))?;
+                .and_then(|shift| 1_u64.checked_shl(shift))?;
             models.entry(node.gpu_model.clone()).or_insert(bit);
         }
-        let site = |node: &&Node| Site {
+        let to_gpu_node = |node: &&Node| GpuNode {
             model: models[&node.gpu_model],
             cpu_milli: node.cpu_milli,
             memory_mib: if node.memory_mib == 0 {
@@ -145,50 +151,52 @@ impl Sites {
             } else {
                 node.memory_mib
             },
-            gpus: vec![WHOLE; usize::try_from(node.gpu_count).unwrap_or(0)],
+            gpus: vec![WHOLE_GPU_MILLI; usize::try_from(node.gpu_count).unwrap_or(0)],
         };
-        let list: Vec<Site> = nodes.iter().map(site).collect();
+        let gpu_nodes: Vec<GpuNode> = nodes.iter().map(to_gpu_node).collect();
         Some(Self {
-            empty: list.clone(),
-            list,
+            empty: gpu_nodes.clone(),
+            nodes: gpu_nodes,
             models,
         })
     }
 
-    pub fn pod(&self, job: &Job) -> Pod {
-        let named = job.need.gpu_models.iter();
-        let bits = named.map(|model| self.models.get(model).copied().unwrap_or(0));
-        let models = if job.need.gpu_models.is_empty() {
+    pub fn to_pod(&self, job: &Job) -> Pod {
+        let model_names = job.request.gpu_models.iter();
+        let bits = model_names.map(|model| self.models.get(model).copied().unwrap_or(0));
+        let models = if job.request.gpu_models.is_empty() {
             u64::MAX
         } else {
-            bits.fold(0, |a, b| a | b)
+            bits.fold(0, |all, bit| all | bit)
         };
         Pod {
             id: job.id.clone(),
             class: job.class,
             shape: Shape {
-                cpu_milli: job.need.cpu_milli,
-                gpu_count: job.need.gpu_count,
-                gpu_milli: job.need.gpu_milli,
+                cpu_milli: job.request.cpu_milli,
+                gpu_count: job.request.gpu_count,
+                gpu_milli: job.request.gpu_milli,
                 models,
             },
-            memory_mib: job.need.memory_mib,
+            memory_mib: job.request.memory_mib,
         }
     }
 
-    fn sum(list: &[Site]) -> Amounts {
-        list.iter().fold(Amounts::default(), |sum, site| Amounts {
-            gpu_milli: sum.gpu_milli + site.gpu_free(),
-            cpu_milli: sum.cpu_milli + site.cpu_milli,
-            memory_mib: sum.memory_mib.saturating_add(site.memory_mib),
-        })
+    fn sum_free(gpu_nodes: &[GpuNode]) -> ResourceTotals {
+        gpu_nodes
+            .iter()
+            .fold(ResourceTotals::default(), |sum, gpu_node| ResourceTotals {
+                gpu_milli: sum.gpu_milli + gpu_node.free_gpu_milli(),
+                cpu_milli: sum.cpu_milli + gpu_node.cpu_milli,
+                memory_mib: sum.memory_mib.saturating_add(gpu_node.memory_mib),
+            })
     }
 
-    pub fn capacity(&self) -> Amounts {
-        Self::sum(&self.empty)
+    pub fn capacity(&self) -> ResourceTotals {
+        Self::sum_free(&self.empty)
     }
 
-    pub fn free(&self) -> Amounts {
-        Self::sum(&self.list)
+    pub fn free(&self) -> ResourceTotals {
+        Self::sum_free(&self.nodes)
     }
 }

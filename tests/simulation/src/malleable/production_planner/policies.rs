@@ -7,31 +7,31 @@ use hayward_rm_scheduler_domain::snapshot;
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{Quantum, Size};
 
-use super::{MIB, Production};
+use super::{MIB, ProductionPlanner};
 use crate::{case::Case, measure::Fairness, trace::Node};
 
 /// Quanta in one core, a divisor of 1000. A finer quantum loses less to rounding, but moves more
 /// processes.
-const QUANTA_OF_A_CORE: u64 = 20;
+const QUANTA_PER_CORE: u64 = 20;
 /// A preemption budget that never limits, in percent per hour (B5).
-const NO_LIMIT: u64 = 1_000_000;
+const UNLIMITED_PERCENT: u64 = 1_000_000;
 
-impl Production {
+impl ProductionPlanner {
     /// Returns a policy that follows the current entitlement as closely as possible. The quantum is
     /// fine, because the amount by which a size is rounded up is wasted. Processes change nodes if
     /// an entitled process finds no space.
     pub fn even(case: &Case) -> Policy {
-        let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
+        let memory_per_core = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
             .nodes
             .iter()
-            .filter_map(part)
+            .filter_map(memory_per_core)
             .min()
-            .filter(|part| *part > 0);
+            .filter(|memory| *memory > 0);
         let mut policy = Policy {
             quantum: Quantum(Size {
-                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB) / QUANTA_OF_A_CORE,
-                cpu_milli: 1000 / QUANTA_OF_A_CORE,
+                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB) / QUANTA_PER_CORE,
+                cpu_milli: 1000 / QUANTA_PER_CORE,
                 ..Size::default()
             }),
             ..Policy::default()
@@ -44,8 +44,8 @@ impl Production {
         policy.tunables.use_prediction = false;
         policy.settings.exchange = Some(true);
         // Preemption costs nothing in the simulation, so the budget must not limit it.
-        policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
-        policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
+        policy.settings.preemption_pool_percent_per_hour = Some(UNLIMITED_PERCENT);
+        policy.settings.preemption_user_percent_per_hour = Some(UNLIMITED_PERCENT);
         policy
     }
 
@@ -53,7 +53,7 @@ impl Production {
     /// classes have weight 1.
     pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
         let mut policy = Self::even(case);
-        let Some(mut plain) = policy.classes.values().next().cloned() else {
+        let Some(mut template) = policy.classes.values().next().cloned() else {
             return policy;
         };
         for class in policy.classes.values_mut() {
@@ -62,9 +62,9 @@ impl Production {
         for (name, weight) in weights {
             // A class of the trace can have the name of the class that it replaces, which is the
             // default.
-            plain.default = policy.classes.get(name).is_some_and(|class| class.default);
-            plain.weight = Some(*weight);
-            policy.classes.insert(name.clone(), plain.clone());
+            template.default = policy.classes.get(name).is_some_and(|class| class.default);
+            template.weight = Some(*weight);
+            policy.classes.insert(name.clone(), template.clone());
         }
         policy
     }
@@ -77,11 +77,12 @@ impl Production {
             return Fairness::Users;
         }
         let classes = rules.classes;
-        let fair = classes
+        let fair_share_classes = classes
             .into_iter()
             .filter(|(_, class)| class.policy == snapshot::Policy::FairShare);
-        let weights: BTreeMap<String, u64> =
-            fair.map(|(name, class)| (name, class.weight)).collect();
+        let weights: BTreeMap<String, u64> = fair_share_classes
+            .map(|(name, class)| (name, class.weight))
+            .collect();
         if weights.len() < 2 {
             return Fairness::Users;
         }

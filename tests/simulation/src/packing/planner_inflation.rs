@@ -1,6 +1,6 @@
-//! Protocol A with the planner of real fleets. Pods are work that is never preempted, and each
-//! round handles a batch of them. Within a round the planner serves them by age, which is the order
-//! of arrival. A pod that finds no space in its round is rejected.
+//! Inflation (protocol A) with the planner of real fleets. Pods are work that is never preempted,
+//! and each round handles a batch of them. Within a round the planner serves them by age, which is
+//! the order of arrival. A pod that finds no space in its round is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,72 +15,72 @@ use hayward_vocabulary::{
 };
 
 use super::{
-    inflation::{Inflated, Placed, Tally},
-    site::{Pod, Sites},
+    gpu_node::{GpuNodes, Pod},
+    inflation::{InflationResult, PlacedPod, Tally},
 };
 
 /// Number of pods in one round.
 const BATCH: usize = 250;
 const MIB: u64 = 1 << 20;
 
-struct Fleet {
+struct PlannerFleet {
     snapshot: Snapshot,
     planner: Rounds,
     /// Changes since the snapshot of the last round.
-    news: SnapshotDelta,
-    /// Names of the nodes, with the index of their sites.
+    delta: SnapshotDelta,
+    /// Names of the nodes, in the order of their indices.
     names: Vec<NodeName>,
     node_index: BTreeMap<NodeName, usize>,
     /// Nodes that a pod may use, by its set of accepted models.
-    listed: BTreeMap<u64, BTreeSet<NodeName>>,
+    nodes_by_models: BTreeMap<u64, BTreeSet<NodeName>>,
     /// Number of pods submitted so far.
-    asked: i64,
+    submitted: i64,
 }
 
 /// Submits the pods in batches.
-pub fn inflate_planned(
-    sites: &mut Sites,
-    order: &[Pod],
+pub fn inflate_with_planner(
+    gpu_nodes: &mut GpuNodes,
+    arrival_order: &[Pod],
     settings: &Settings,
-) -> (Inflated, Vec<Placed>) {
-    let mut fleet = Fleet::new(sites, settings);
-    let mut tally = Tally::new(sites);
+) -> (InflationResult, Vec<PlacedPod>) {
+    let mut fleet = PlannerFleet::new(gpu_nodes, settings);
+    let mut tally = Tally::new(gpu_nodes);
     let mut placed = Vec::new();
-    for (batch, pods) in order.chunks(BATCH).enumerate() {
+    for (batch, pods) in arrival_order.chunks(BATCH).enumerate() {
         let first = batch * BATCH;
         let ids: Vec<WorkId> = (first..first + pods.len()).map(work_id).collect();
         for (id, pod) in ids.iter().zip(pods) {
-            fleet.ask(sites, id, pod);
+            fleet.submit(gpu_nodes, id, pod);
         }
-        let found = fleet.round();
+        let placements = fleet.run_round();
         for (id, pod) in ids.iter().zip(pods) {
-            let place = found.get(id);
-            tally.offered(pod, place.is_some());
-            let Some((node, gpus)) = place else {
+            let placement = placements.get(id);
+            tally.record_arrival(pod, placement.is_some());
+            let Some((node, gpus)) = placement else {
                 fleet.withdraw(id);
                 continue;
             };
-            sites.list[*node].take(pod, gpus);
-            placed.push(Placed {
+            gpu_nodes.nodes[*node].allocate(pod, gpus);
+            placed.push(PlacedPod {
                 pod: pod.clone(),
                 node: *node,
                 gpus: gpus.clone(),
             });
         }
     }
-    (tally.close(sites), placed)
+    (tally.close(gpu_nodes), placed)
 }
 
-fn work_id(at: usize) -> WorkId {
-    WorkId::new(format!("pod_{at:09}")).expect("digits are a good name")
+fn work_id(index: usize) -> WorkId {
+    WorkId::new(format!("pod_{index:09}")).expect("digits are a valid name")
 }
 
-fn user() -> UserName {
-    UserName::new("somebody").expect("letters are a good name")
+fn pod_owner() -> UserName {
+    UserName::new("somebody").expect("letters are a valid name")
 }
 
-impl Fleet {
-    fn new(sites: &Sites, settings: &Settings) -> Self {
+impl PlannerFleet {
+    fn new(gpu_nodes: &GpuNodes, settings: &Settings) -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.tunables.settings = settings.clone();
         // The quantum is as fine as the trace, so that no pod is granted more than it requests.
@@ -99,15 +99,15 @@ impl Fleet {
             growth: snapshot::Growth::default(),
         };
         snapshot.classes.insert("pods".into(), class);
-        let mut names = Vec::with_capacity(sites.empty.len());
-        for (at, site) in sites.empty.iter().enumerate() {
-            let name = NodeName::new(format!("n{at:06}")).expect("digits are a good name");
+        let mut names = Vec::with_capacity(gpu_nodes.empty.len());
+        for (index, gpu_node) in gpu_nodes.empty.iter().enumerate() {
+            let name = NodeName::new(format!("n{index:06}")).expect("digits are a valid name");
             let node = snapshot::Node {
                 pool: "default".into(),
                 capacity: Size {
-                    memory_bytes: site.memory_mib.saturating_mul(MIB),
-                    cpu_milli: site.cpu_milli,
-                    gpu_milli: site.gpu_free(),
+                    memory_bytes: gpu_node.memory_mib.saturating_mul(MIB),
+                    cpu_milli: gpu_node.cpu_milli,
+                    gpu_milli: gpu_node.free_gpu_milli(),
                     extras: BTreeMap::new(),
                 },
                 takes_work: true,
@@ -122,31 +122,36 @@ impl Fleet {
         Self {
             snapshot,
             planner: Rounds::without_explanations(),
-            news: SnapshotDelta::everything(),
+            delta: SnapshotDelta::everything(),
             node_index: names.iter().cloned().zip(0..).collect(),
             names,
-            listed: BTreeMap::new(),
-            asked: 0,
+            nodes_by_models: BTreeMap::new(),
+            submitted: 0,
         }
     }
 
-    fn ask(&mut self, sites: &Sites, id: &WorkId, pod: &Pod) {
+    fn submit(&mut self, gpu_nodes: &GpuNodes, id: &WorkId, pod: &Pod) {
         let names = &self.names;
-        let accepting = || {
-            let accepts = |at: &usize| sites.empty[*at].model & pod.shape.models != 0;
-            let able = (0..names.len()).filter(accepts);
-            able.map(|at| names[at].clone()).collect()
+        let accepting_nodes = || {
+            let has_accepted_model =
+                |index: &usize| gpu_nodes.empty[*index].model & pod.shape.models != 0;
+            let accepting = (0..names.len()).filter(has_accepted_model);
+            accepting.map(|index| names[index].clone()).collect()
         };
         let machines = match pod.shape.models {
             u64::MAX => BTreeSet::new(),
-            models => self.listed.entry(models).or_insert_with(accepting).clone(),
+            models => self
+                .nodes_by_models
+                .entry(models)
+                .or_insert_with(accepting_nodes)
+                .clone(),
         };
-        self.asked += 1;
+        self.submitted += 1;
         let demand = snapshot::Demand {
             kind: WorkKind::Service,
-            user: user(),
+            user: pod_owner(),
             class: None,
-            submitted_at: Timestamp::from_unix_ms(self.asked),
+            submitted_at: Timestamp::from_unix_ms(self.submitted),
             size: Size {
                 memory_bytes: pod.memory_mib * MIB,
                 cpu_milli: pod.shape.cpu_milli,
@@ -167,21 +172,21 @@ impl Fleet {
             keeps_what_it_holds: false,
             queued: None,
         };
-        self.news.work.insert(id.clone(), Some(demand.clone()));
+        self.delta.work.insert(id.clone(), Some(demand.clone()));
         self.snapshot.demand.insert(id.clone(), demand);
     }
 
     fn withdraw(&mut self, id: &WorkId) {
         self.snapshot.demand.remove(id);
-        self.news.work.insert(id.clone(), None);
+        self.delta.work.insert(id.clone(), None);
     }
 
     /// Runs a round. Returns the node and the GPUs of each placed work.
-    fn round(&mut self) -> BTreeMap<WorkId, (usize, Vec<usize>)> {
+    fn run_round(&mut self) -> BTreeMap<WorkId, (usize, Vec<usize>)> {
         self.snapshot.round += 1;
-        let news = std::mem::take(&mut self.news);
-        let plan = self.planner.decide(&self.snapshot, &news).plan;
-        debug_assert!(plan.vacates.is_empty(), "nothing here may be taken back");
+        let delta = std::mem::take(&mut self.delta);
+        let plan = self.planner.decide(&self.snapshot, &delta).plan;
+        debug_assert!(plan.vacates.is_empty(), "no pod can be preempted");
         self.snapshot.carried = plan.carried;
         let granted = plan.grants.into_iter();
         granted
@@ -191,17 +196,17 @@ impl Fleet {
                     .gpus
                     .iter()
                     .filter_map(|gpu| usize::try_from(*gpu).ok());
-                let place = (node, gpus.collect());
+                let placement = (node, gpus.collect());
                 let work = grant.work.clone();
-                self.hold(grant);
-                (work, place)
+                self.add_allocation(grant);
+                (work, placement)
             })
             .collect()
     }
 
-    fn hold(&mut self, grant: Grant) {
-        let serial = self.snapshot.allocations.len();
-        let id = AllocationId::new(format!("alc_{serial:012}")).expect("a good name");
+    fn add_allocation(&mut self, grant: Grant) {
+        let number = self.snapshot.allocations.len();
+        let id = AllocationId::new(format!("alc_{number:012}")).expect("a valid name");
         let now = self.snapshot.now;
         let allocation = snapshot::Allocation {
             work: grant.work,
@@ -224,7 +229,7 @@ impl Fleet {
             purged: false,
         };
         let added = Some(allocation.clone());
-        self.news.allocations.insert(id.clone(), added);
+        self.delta.allocations.insert(id.clone(), added);
         self.snapshot.allocations.insert(id, allocation);
     }
 }

@@ -20,17 +20,17 @@ use serde_json::{Value, json};
 async fn an_agent_enrols_once_and_renews_its_token() {
     let mut fleet = TestFleet::start().await;
     let operator = fleet.client("node-status", "operator");
-    let order = json!({ "node": "new-1" });
+    let request = json!({ "node": "new-1" });
     let enrolment: Enrolment = operator
-        .post("/v1/enrolments", &order, Some("first"))
+        .post("/v1/enrolments", &request, Some("first"))
         .await
         .unwrap();
     // The clock may be set back a little between the two readings.
-    let life = enrolment.expires_at.ms_since(SystemClock.now());
+    let lifetime_ms = enrolment.expires_at.ms_since(SystemClock.now());
     let tolerance_ms = 5_000;
     assert!(
-        (1..=15 * 60 * 1000 + tolerance_ms).contains(&life),
-        "{life}"
+        (1..=15 * 60 * 1000 + tolerance_ms).contains(&lifetime_ms),
+        "{lifetime_ms}"
     );
 
     let secret = fleet.dir.path().join("secret");
@@ -45,32 +45,32 @@ async fn an_agent_enrols_once_and_renews_its_token() {
         .env("HAYWARD_RUNTIME", "simulated")
         .env("HAYWARD_MEMORY_BYTES", (1_u64 << 30).to_string());
     fleet.spawn("node-new-1", command);
-    fleet.nodes_take_work(1).await;
+    fleet.wait_until_nodes_take_work(1).await;
 
     // The secret is used up, for this node and for every other node.
     let anonymous = Client::new([fleet.url("node-status")], TokenSource::none()).unwrap();
     for node in ["new-1", "new-2"] {
         let body = json!({ "secret": enrolment.secret });
         let path = format!("/v1/nodes/{node}/credentials");
-        let again: Result<AgentCredentials, _> = anonymous.post(&path, &body, None).await;
-        let refused = again.unwrap_err();
+        let second_use: Result<AgentCredentials, _> = anonymous.post(&path, &body, None).await;
+        let refused = second_use.unwrap_err();
         assert_eq!(refused.problem().unwrap().code, Code::Unauthenticated);
     }
 
     // Two thirds of its life are over, so the agent requests another token when it starts.
     fleet.kill("node-new-1");
-    let then = SystemClock.now().unix_ms() - 17 * 3_600_000;
-    let then = hayward_vocabulary::Timestamp::from_unix_ms(then);
-    let old: Arc<dyn Clock> = Arc::new(ManualClock::new(then));
+    let issued_at = SystemClock.now().unix_ms() - 17 * 3_600_000;
+    let issued_at = hayward_vocabulary::Timestamp::from_unix_ms(issued_at);
+    let old_clock: Arc<dyn Clock> = Arc::new(ManualClock::new(issued_at));
     let scopes = [Scope::Agent("node-old".parse().unwrap())];
-    let order = TokenSpec {
+    let spec = TokenSpec {
         subject: "agent-node-old",
         scopes: &scopes,
         groups: hayward_service::auth::Groups::NONE,
         life_ms: 24 * 3_600_000,
-        clock: old,
+        clock: old_clock,
     };
-    let before = fleet.keys.write_token("agent-node-old", &order).unwrap();
+    let before = fleet.keys.write_token("agent-node-old", &spec).unwrap();
     let mut command = fleet.command("node-old");
     command
         .args(["node-agent", "agent"])
@@ -96,26 +96,26 @@ async fn an_agent_enrols_once_and_renews_its_token() {
 #[tokio::test]
 async fn a_revoked_token_is_refused_by_every_running_service() {
     let fleet = TestFleet::start().await;
-    let bens = fleet.keys.token("user-ben").unwrap();
+    let token = fleet.keys.token("user-ben").unwrap();
     let verifier = fleet.keys.verifier(Arc::new(SystemClock)).unwrap();
-    let all = hayward::prepare::SERVICES.map(|(service, _)| service);
-    for service in all {
+    let services = hayward::prepare::SERVICES.map(|(service, _)| service);
+    for service in services {
         fleet
             .client(service, "user-ben")
             .get::<Value>("/v1/status")
             .await
             .unwrap();
     }
-    let id = verifier.token_id(&bens).unwrap();
+    let id = verifier.token_id(&token).unwrap();
     fs::write(fleet.keys.revoked_path(), format!("{id}\n")).unwrap();
-    let began = Instant::now();
-    for service in all {
+    let started = Instant::now();
+    for service in services {
         until(&format!("{service} to refuse it"), async || {
-            let answer = fleet
+            let response = fleet
                 .client(service, "user-ben")
                 .get::<Value>("/v1/status")
                 .await;
-            let refused = answer.err()?;
+            let refused = response.err()?;
             (refused.problem()?.code == Code::Unauthenticated).then_some(())
         })
         .await;
@@ -125,16 +125,16 @@ async fn a_revoked_token_is_refused_by_every_running_service() {
             .await
             .unwrap();
     }
-    println!("refused by all after {:?}", began.elapsed());
+    println!("refused by all after {:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
+async fn an_orchestrator_submits_for_a_listed_user_and_both_names_are_recorded() {
     let mut fleet = TestFleet::start().await;
     let operator = fleet.client("job-converter", "operator");
-    let order = json!({ "name": "etl", "users": ["ada"] });
+    let request = json!({ "name": "etl", "users": ["ada"] });
     let created: OrchestratorCreated = operator
-        .post("/v1/orchestrators", &order, None)
+        .post("/v1/orchestrators", &request, None)
         .await
         .unwrap();
     let client = |fleet: &TestFleet, token: &str| {
@@ -151,10 +151,10 @@ async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
     let refused = submit(&etl, "ben", "two").await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
     // A caller that names no user has no share that could be charged.
-    let own = etl
+    let reply = etl
         .post::<_, Submitted>("/v1/jobs", &job, Some("three"))
         .await;
-    assert_eq!(own.unwrap_err().problem().unwrap().code, Code::Forbidden);
+    assert_eq!(reply.unwrap_err().problem().unwrap().code, Code::Forbidden);
 
     // The job belongs to ada and records the orchestrator that submitted it, also after a restart.
     let path = format!("/v1/jobs/{}", submitted.id);
@@ -162,7 +162,7 @@ async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
         if restarted {
             fleet.kill("job-converter");
             fleet.start_service("job-converter");
-            fleet.services_are_ready().await;
+            fleet.wait_until_services_are_ready().await;
         }
         let ada = fleet.client("job-converter", "user-ada");
         let view: WorkView = ada.get(&path).await.unwrap();
@@ -173,10 +173,10 @@ async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
     }
 
     // The user is not listed any more: the old token is refused.
-    let order = json!({ "name": "etl", "users": ["ben"] });
+    let request = json!({ "name": "etl", "users": ["ben"] });
     let operator = fleet.client("job-converter", "operator");
     let _: OrchestratorCreated = operator
-        .post("/v1/orchestrators", &order, None)
+        .post("/v1/orchestrators", &request, None)
         .await
         .unwrap();
     let refused = submit(&etl, "ada", "four").await.unwrap_err();
@@ -189,19 +189,19 @@ async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
 }
 
 #[tokio::test]
-async fn a_fleet_off_loopback_speaks_tls_and_runs_work() {
-    let mut fleet = TestFleet::locked().await;
+async fn a_fleet_on_other_networks_uses_tls_and_runs_work() {
+    let mut fleet = TestFleet::start_with_tls().await;
     fleet.start_agent("node-1", &Agent::default());
-    fleet.nodes_take_work(1).await;
+    fleet.wait_until_nodes_take_work(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     let job = json!({ "command": ["true"], "tasks": { "count": 3 } });
     let submitted: Submitted = ada.post("/v1/jobs", &job, Some("one")).await.unwrap();
     let path = format!("/v1/jobs/{}", submitted.id);
-    let finishes = async || {
+    let is_finished = async || {
         let view: WorkView = ada.get(&path).await.ok()?;
         (view.tasks?.succeeded == 3).then_some(())
     };
-    until("the job to end", finishes).await;
+    until("the job to end", is_finished).await;
     for (service, _) in hayward::prepare::SERVICES {
         let operator = fleet.client(service, "operator");
         let status: Value = operator.get("/v1/status").await.unwrap();
@@ -216,8 +216,8 @@ async fn a_fleet_off_loopback_speaks_tls_and_runs_work() {
     authority::replace_authority(&fleet.keys).unwrap();
     authority::renew_certificates(&fleet.keys, &[]).unwrap();
     let submitted = until("a second job to be taken", async || {
-        let fresh = fleet.client("job-converter", "user-ada");
-        fresh
+        let client = fleet.client("job-converter", "user-ada");
+        client
             .post::<_, Submitted>("/v1/jobs", &job, Some("two"))
             .await
             .ok()

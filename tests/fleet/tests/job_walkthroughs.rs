@@ -1,4 +1,4 @@
-//! The walks of `docs/a-job-runs.md`, on a fleet of real processes.
+//! The walkthroughs of `docs/a-job-runs.md`, on a fleet of real processes.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_testkit::until;
 use hayward_tests_fleet::{
-    TestFleet, Witness, all_right, ends, is_running, job, outcomes, reaches, reservation, service,
-    submit,
+    TaskRunCounter, TestFleet, assert_all_succeeded, is_running, job, reservation, service, submit,
+    task_outcomes, wait_for_end, wait_for_view,
 };
 use hayward_vocabulary::NodeName;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A job goes down through the services, and its outcome comes up again (D8).
+/// A job passes through all services, and its outcomes return to the user (D8).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs() {
-    let fleet = TestFleet::with_agents(2).await;
+async fn a_job_runs_each_task_once_and_leaves_no_allocation() {
+    let fleet = TestFleet::start_with_agents(2).await;
     let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
+    let runs = TaskRunCounter::new(fleet.dir.path());
     let mut work = job(&[], 40);
-    work.command = witness.command("0.01");
+    work.command = runs.command("0.01");
     let id = submit(&ada, "jobs", &work).await;
-    let view = ends(&ada, &id, LIMIT).await;
+    let view = wait_for_end(&ada, &id, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
-    all_right(&outcomes(&ada, &id).await, 40);
+    assert_all_succeeded(&task_outcomes(&ada, &id).await, 40);
     for task in 0..40 {
-        assert_eq!(witness.times(task), 1, "task {task}");
+        assert_eq!(runs.count(task), 1, "task {task}");
     }
     // No service has any rows of the job left.
     let scheduler = fleet.client("rm-scheduler", "operator");
@@ -41,31 +41,31 @@ async fn a_job_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_job_is_reported_and_a_cancelled_one_stops() {
-    let fleet = TestFleet::with_agents(1).await;
+    let fleet = TestFleet::start_with_agents(1).await;
     let ada = fleet.client("job-converter", "user-ada");
-    let mut failing = job(&["sh", "-c", "echo no; exit 3"], 2);
-    failing.max_attempts = Some(2);
-    let failing = submit(&ada, "jobs", &failing).await;
-    let endless = submit(&ada, "jobs", &job(&["sleep", "1000"], 3)).await;
-    let view = ends(&ada, &failing, LIMIT).await;
+    let mut submission = job(&["sh", "-c", "echo no; exit 3"], 2);
+    submission.max_attempts = Some(2);
+    let failing_job = submit(&ada, "jobs", &submission).await;
+    let endless_job = submit(&ada, "jobs", &job(&["sleep", "1000"], 3)).await;
+    let view = wait_for_end(&ada, &failing_job, LIMIT).await;
     assert_eq!(view.state, WorkState::Failed, "{view:?}");
-    let outcomes = outcomes(&ada, &failing).await;
+    let task_outcomes = task_outcomes(&ada, &failing_job).await;
     assert!(
-        outcomes
+        task_outcomes
             .iter()
             .all(|outcome| outcome.exit_code == Some(3) && outcome.attempt == 2)
     );
-    let path = format!("/v1/jobs/{endless}");
-    reaches(&ada, &path, LIMIT, is_running).await;
+    let path = format!("/v1/jobs/{endless_job}");
+    wait_for_view(&ada, &path, LIMIT, is_running).await;
     let _: WorkView = ada.delete(&path).await.expect("cancelled");
-    let view = ends(&ada, &endless, LIMIT).await;
+    let view = wait_for_end(&ada, &endless_job, LIMIT).await;
     assert_eq!(view.state, WorkState::Cancelled);
 }
 
 /// The users have the weights 2 and 1. Each of them could fill all nine quanta.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_users_share_by_weight() {
-    let fleet = TestFleet::with_agents(3).await;
+    let fleet = TestFleet::start_with_agents(3).await;
     let mut jobs = Vec::new();
     for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
         let client = fleet.client("job-converter", user);
@@ -98,14 +98,14 @@ async fn two_users_share_by_weight() {
 
 /// A blocked node is emptied in the usual way.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_blocked_and_emptied_and_comes_back() {
-    let fleet = TestFleet::with_agents(2).await;
+async fn a_blocked_node_is_emptied_and_takes_work_again() {
+    let fleet = TestFleet::start_with_agents(2).await;
     let ada = fleet.client("job-converter", "user-ada");
     let operator = fleet.client("blocklist", "operator");
     let script = "while :; do echo up; sleep 0.2; done";
     let id = submit(&ada, "services", &service(&["sh", "-c", script], 2)).await;
     let path = format!("/v1/services/{id}");
-    let spread = |view: &WorkView| {
+    let running_nodes = |view: &WorkView| {
         let running = view
             .processes
             .iter()
@@ -115,8 +115,8 @@ async fn a_node_is_blocked_and_emptied_and_comes_back() {
             .collect::<Vec<NodeName>>()
     };
     // Instances of one service go to different nodes while they can.
-    let view = reaches(&ada, &path, LIMIT, |view| spread(view).len() == 2).await;
-    let nodes = spread(&view);
+    let view = wait_for_view(&ada, &path, LIMIT, |view| running_nodes(view).len() == 2).await;
+    let nodes = running_nodes(&view);
     assert_ne!(nodes[0], nodes[1]);
     let item = BlockRequest {
         kind: BlockKind::Node,
@@ -134,13 +134,19 @@ async fn a_node_is_blocked_and_emptied_and_comes_back() {
         .put("/v1/blocklist/items", &item)
         .await
         .expect("blocked");
-    let elsewhere = |view: &WorkView| {
-        let now = spread(view);
-        now.len() == 2 && now.iter().all(|node| *node == nodes[1])
+    let is_moved = |view: &WorkView| {
+        let current = running_nodes(view);
+        current.len() == 2 && current.iter().all(|node| *node == nodes[1])
     };
-    reaches(&ada, &path, LIMIT, elsewhere).await;
+    wait_for_view(&ada, &path, LIMIT, is_moved).await;
     // The job ends by itself: a node can be reserved only where no fixed work runs.
-    let held = submit(&ada, "reservations", &reservation()).await;
-    let view = reaches(&ada, &format!("/v1/reservations/{held}"), LIMIT, is_running).await;
+    let reservation_id = submit(&ada, "reservations", &reservation()).await;
+    let view = wait_for_view(
+        &ada,
+        &format!("/v1/reservations/{reservation_id}"),
+        LIMIT,
+        is_running,
+    )
+    .await;
     assert_eq!(view.processes[0].node, nodes[0]);
 }

@@ -16,20 +16,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// Planted secrets by name.
-struct Planted(BTreeMap<String, String>);
+struct PlantedSecrets(BTreeMap<String, String>);
 
-impl Planted {
-    fn in_keys(dir: &Path) -> Self {
+impl PlantedSecrets {
+    fn from_keys(dir: &Path) -> Self {
         let mut planted = Self(BTreeMap::new());
-        planted.gather(dir);
+        planted.collect_from(dir);
         planted
     }
 
-    fn gather(&mut self, dir: &Path) {
+    fn collect_from(&mut self, dir: &Path) {
         for entry in std::fs::read_dir(dir).unwrap().flatten() {
             let path = entry.path();
             if path.is_dir() {
-                self.gather(&path);
+                self.collect_from(&path);
                 continue;
             }
             let name = path.display().to_string();
@@ -47,22 +47,22 @@ impl Planted {
         }
     }
 
-    fn add(&mut self, what: &str, text: &str) {
-        assert!(text.len() >= 12, "{what} is too short to be unique");
-        self.0.insert(text.to_owned(), what.to_owned());
+    fn add(&mut self, name: &str, text: &str) {
+        assert!(text.len() >= 12, "{name} is too short to be unique");
+        self.0.insert(text.to_owned(), name.to_owned());
     }
 
-    fn absent_from(&self, place: &str, text: &str) {
-        for (secret, what) in &self.0 {
+    fn assert_absent_from(&self, place: &str, text: &str) {
+        for (secret, name) in &self.0 {
             assert!(
                 !text.contains(secret.as_str()),
-                "{place} has {what}: {text:.2000}"
+                "{place} has {name}: {text:.2000}"
             );
         }
     }
 }
 
-async fn raw(fleet: &TestFleet, service: &str, request: &str) -> String {
+async fn send_raw(fleet: &TestFleet, service: &str, request: &str) -> String {
     let host = fleet.url(service).trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -71,35 +71,39 @@ async fn raw(fleet: &TestFleet, service: &str, request: &str) -> String {
     String::from_utf8_lossy(&output).into_owned()
 }
 
-/// Reads every readable route of the service's description, with known names in its path.
-async fn readable(fleet: &TestFleet, service: &str, known: &[(&str, String)]) -> Vec<String> {
+/// Reads every readable route of the service's description, with the parameters of its path filled.
+async fn readable_paths(
+    fleet: &TestFleet,
+    service: &str,
+    parameters: &[(&str, String)],
+) -> Vec<String> {
     let operator = fleet.client(service, "operator");
-    let described: Value = operator.get("/v1/openapi.json").await.unwrap();
-    let paths = described["paths"].as_object().unwrap();
-    let read = paths
+    let description: Value = operator.get("/v1/openapi.json").await.unwrap();
+    let paths = description["paths"].as_object().unwrap();
+    let readable = paths
         .iter()
         .filter(|(_, routes)| routes.get("get").is_some());
-    let named = read.map(|(path, _)| {
-        known.iter().fold(path.clone(), |path, (name, value)| {
+    let filled = readable.map(|(path, _)| {
+        parameters.iter().fold(path.clone(), |path, (name, value)| {
             path.replace(&format!("{{{name}}}"), value)
         })
     });
-    named.collect()
+    filled.collect()
 }
 
 #[tokio::test]
-async fn planted_secrets_are_in_no_answer_and_no_log() {
+async fn planted_secrets_are_in_no_response_and_no_log() {
     let mut fleet = TestFleet::start().await;
     fleet.start_agent("node-1", &Agent::default());
-    fleet.nodes_take_work(1).await;
+    fleet.wait_until_nodes_take_work(1).await;
     authority::renew_certificates(&fleet.keys, &[]).unwrap();
-    let mut planted = Planted::in_keys(fleet.keys.dir());
+    let mut planted = PlantedSecrets::from_keys(fleet.keys.dir());
     assert!(planted.0.len() > 12, "there are secrets to search");
 
     let operator = fleet.client("node-status", "operator");
-    let order = json!({ "node": "new-1" });
+    let request = json!({ "node": "new-1" });
     let enrolled: Enrolment = operator
-        .post("/v1/enrolments", &order, Some("first"))
+        .post("/v1/enrolments", &request, Some("first"))
         .await
         .unwrap();
     planted.add("the secret of an enrolment", &enrolled.secret);
@@ -114,49 +118,52 @@ async fn planted_secrets_are_in_no_answer_and_no_log() {
     })
     .await;
 
-    let known = [
+    let parameters = [
         ("id", submitted.id.to_string()),
         ("work", submitted.id.to_string()),
         ("node", "node-1".to_owned()),
         ("name", "node-1".to_owned()),
         ("user", "ada".to_owned()),
     ];
-    let mut answers = 0;
+    let mut response_count = 0;
     for (service, _) in prepare::SERVICES {
-        let paths = readable(&fleet, service, &known).await;
+        let paths = readable_paths(&fleet, service, &parameters).await;
         for token_name in ["operator", "user-ada"] {
             let token = fleet.keys.token(token_name).unwrap();
             for path in &paths {
                 let head =
                     format!("host: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n");
-                let ask = format!("GET {path} HTTP/1.1\r\n{head}\r\n");
-                let output = raw(&fleet, service, &ask).await;
-                answers += usize::from(output.starts_with("HTTP/1.1 200"));
-                planted.absent_from(&format!("{service} {path} to {token_name}"), &output);
+                let request = format!("GET {path} HTTP/1.1\r\n{head}\r\n");
+                let output = send_raw(&fleet, service, &request).await;
+                response_count += usize::from(output.starts_with("HTTP/1.1 200"));
+                planted.assert_absent_from(&format!("{service} {path} to {token_name}"), &output);
             }
         }
-        odd_requests(&fleet, service, &planted).await;
+        send_misplaced_secrets(&fleet, service, &planted).await;
     }
-    assert!(answers > 30, "only {answers} answers were searched");
-    errors_of_programs(&fleet, &mut planted);
-    absent_from_logs(&fleet, &planted);
+    assert!(
+        response_count > 30,
+        "only {response_count} answers were searched"
+    );
+    check_errors_of_programs(&fleet, &mut planted);
+    assert_absent_from_logs(&fleet, &planted);
 }
 
-fn absent_from_logs(fleet: &TestFleet, planted: &Planted) {
+fn assert_absent_from_logs(fleet: &TestFleet, planted: &PlantedSecrets) {
     let mut logs = 0;
     for entry in std::fs::read_dir(fleet.dir.path()).unwrap().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|kind| kind == "log") {
             let output = std::fs::read_to_string(&path).unwrap();
             logs += usize::from(!output.is_empty());
-            planted.absent_from(&path.display().to_string(), &output);
+            planted.assert_absent_from(&path.display().to_string(), &output);
         }
     }
     assert!(logs >= 6, "only {logs} logs were searched");
 }
 
 /// Sends requests with secrets in wrong places: in the address, in a body, in a wrong header.
-async fn odd_requests(fleet: &TestFleet, service: &str, planted: &Planted) {
+async fn send_misplaced_secrets(fleet: &TestFleet, service: &str, planted: &PlantedSecrets) {
     let token = fleet.keys.token("operator").unwrap();
     let head = "host: x\r\nconnection: close\r\n";
     let requests = [
@@ -170,14 +177,14 @@ async fn odd_requests(fleet: &TestFleet, service: &str, planted: &Planted) {
         ),
     ];
     for request in requests {
-        let output = raw(fleet, service, &request).await;
+        let output = send_raw(fleet, service, &request).await;
         assert!(output.starts_with("HTTP/1.1 4"), "{output}");
-        planted.absent_from(service, &output);
+        planted.assert_absent_from(service, &output);
     }
 }
 
 /// Runs programs that fail with secrets in their settings.
-fn errors_of_programs(fleet: &TestFleet, planted: &mut Planted) {
+fn check_errors_of_programs(fleet: &TestFleet, planted: &mut PlantedSecrets) {
     let password = "planted-password-of-a-role";
     planted.add("a password", password);
     let url = format!("postgres://role:{password}@127.0.0.1:1/none");
@@ -207,6 +214,6 @@ fn errors_of_programs(fleet: &TestFleet, planted: &mut Planted) {
         let output = [output.stdout, output.stderr].concat();
         let output = String::from_utf8_lossy(&output);
         assert!(!output.is_empty(), "it says why");
-        planted.absent_from("a program that fails", &output);
+        planted.assert_absent_from("a program that fails", &output);
     }
 }

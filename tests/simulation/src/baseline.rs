@@ -7,7 +7,7 @@ use crate::{
     batch::{self, Discipline},
     case::{Case, Progress},
     gang::{self, Preemption},
-    malleable::{self, BadPolicy, Fluid, Production},
+    malleable::{self, Fluid, PolicyError, ProductionPlanner},
     measure::{Fairness, Results},
     trace::{Node, Workload},
 };
@@ -16,7 +16,7 @@ use crate::{
 const CHECKPOINT_S: u64 = 3600;
 const HOUR_S: u64 = 3600;
 /// Weights of the classes of gaia2014, for the rows that divide by class first.
-const WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
+const CLASS_WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Model {
@@ -30,23 +30,23 @@ enum Model {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Yardstick {
+pub struct Baseline {
     name: &'static str,
     model: Model,
     /// Whether shares are divided by class first, by weight.
     weighted: bool,
 }
 
-const fn equal(name: &'static str, model: Model) -> Yardstick {
-    Yardstick {
+const fn unweighted(name: &'static str, model: Model) -> Baseline {
+    Baseline {
         name,
         model,
         weighted: false,
     }
 }
 
-const fn weighted(name: &'static str, model: Model) -> Yardstick {
-    Yardstick {
+const fn weighted(name: &'static str, model: Model) -> Baseline {
+    Baseline {
         name,
         model,
         weighted: true,
@@ -60,41 +60,41 @@ const fn gang(checkpoint_s: Option<u64>, protected_s: Option<u64>) -> Model {
     })
 }
 
-pub const ALL: [Yardstick; 16] = [
-    equal("fcfs", Model::Batch(Discipline::Fcfs)),
-    equal("easy", Model::Batch(Discipline::Easy)),
+pub const ALL: [Baseline; 16] = [
+    unweighted("fcfs", Model::Batch(Discipline::Fcfs)),
+    unweighted("easy", Model::Batch(Discipline::Easy)),
     weighted("easy-weighted", Model::Batch(Discipline::Easy)),
-    equal("fair-easy", Model::Batch(Discipline::FairEasy)),
-    equal("fluid", Model::Fluid(1)),
-    equal("fluid-2", Model::Fluid(2)),
-    equal("fluid-4", Model::Fluid(4)),
+    unweighted("fair-easy", Model::Batch(Discipline::FairEasy)),
+    unweighted("fluid", Model::Fluid(1)),
+    unweighted("fluid-2", Model::Fluid(2)),
+    unweighted("fluid-4", Model::Fluid(4)),
     weighted("fluid-weighted", Model::Fluid(1)),
-    equal("gang", gang(Some(CHECKPOINT_S), None)),
-    equal("gang-no-checkpoint", gang(None, None)),
-    equal("gang-1h", gang(None, Some(HOUR_S))),
-    equal("gang-4h", gang(None, Some(4 * HOUR_S))),
-    equal("gang-12h", gang(None, Some(12 * HOUR_S))),
-    equal("gang-24h", gang(None, Some(24 * HOUR_S))),
-    equal("even", Model::Planner),
+    unweighted("gang", gang(Some(CHECKPOINT_S), None)),
+    unweighted("gang-no-checkpoint", gang(None, None)),
+    unweighted("gang-1h", gang(None, Some(HOUR_S))),
+    unweighted("gang-4h", gang(None, Some(4 * HOUR_S))),
+    unweighted("gang-12h", gang(None, Some(12 * HOUR_S))),
+    unweighted("gang-24h", gang(None, Some(24 * HOUR_S))),
+    unweighted("even", Model::Planner),
     weighted("even-weighted", Model::Planner),
 ];
 
-impl fmt::Display for Yardstick {
+impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl Yardstick {
-    pub fn named(name: &str) -> Option<Self> {
+impl Baseline {
+    pub fn find_by_name(name: &str) -> Option<Self> {
         ALL.into_iter().find(|it| it.name == name)
     }
 
     /// Returns the policy of the real planner that corresponds to this model.
-    pub fn planned(self) -> Option<Self> {
-        let same = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
+    pub fn planner_equivalent(self) -> Option<Self> {
+        let is_equivalent = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
         ALL.into_iter()
-            .find(same)
+            .find(is_equivalent)
             .filter(|_| self.model == Model::Fluid(1))
     }
 
@@ -109,27 +109,27 @@ impl Yardstick {
         if !self.weighted {
             return Fairness::Users;
         }
-        let weights = WEIGHTS.map(|(name, weight)| (name.to_owned(), weight));
+        let weights = CLASS_WEIGHTS.map(|(name, weight)| (name.to_owned(), weight));
         Fairness::Classes(BTreeMap::from(weights))
     }
 
     /// Runs the simulation. Only the planner can fail, if a class of the trace is not in its
     /// policy.
-    pub fn simulate(self, case: &Case, progress: Progress) -> Result<Results, BadPolicy> {
+    pub fn simulate(self, case: &Case, progress: Progress) -> Result<Results, PolicyError> {
         let fairness = self.fairness();
         Ok(match self.model {
             Model::Batch(discipline) => batch::simulate(case, discipline, &fairness, progress),
             Model::Gang(preemption) => gang::simulate(case, preemption, &fairness, progress),
-            Model::Fluid(patience) => {
-                let mut fluid = Fluid::new(fairness.clone(), patience);
+            Model::Fluid(min_deficit) => {
+                let mut fluid = Fluid::new(fairness.clone(), min_deficit);
                 malleable::simulate(case, &mut fluid, &fairness, progress)?
             }
             Model::Planner => {
                 let policy = match &fairness {
-                    Fairness::Users => Production::even(case),
-                    Fairness::Classes(weights) => Production::weighted(case, weights),
+                    Fairness::Users => ProductionPlanner::even(case),
+                    Fairness::Classes(weights) => ProductionPlanner::weighted(case, weights),
                 };
-                let mut planner = Production::new(case, &policy)?.by_current_entitlement();
+                let mut planner = ProductionPlanner::new(case, &policy)?.with_current_entitlement();
                 malleable::simulate(case, &mut planner, &fairness, progress)?
             }
         })
@@ -143,15 +143,15 @@ mod tests {
     #[test]
     fn every_name_selects_its_own_yardstick() {
         for it in ALL {
-            assert_eq!(Yardstick::named(&it.to_string()), Some(it));
+            assert_eq!(Baseline::find_by_name(&it.to_string()), Some(it));
         }
-        assert_eq!(Yardstick::named("policies/easy"), None);
+        assert_eq!(Baseline::find_by_name("policies/easy"), None);
     }
 
     #[test]
     fn a_model_has_a_corresponding_policy_of_the_planner() {
         let corresponding = |name| {
-            let it = Yardstick::named(name).and_then(Yardstick::planned);
+            let it = Baseline::find_by_name(name).and_then(Baseline::planner_equivalent);
             it.map(|it| it.to_string())
         };
         assert_eq!(corresponding("fluid").as_deref(), Some("even"));

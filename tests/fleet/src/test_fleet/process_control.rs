@@ -16,12 +16,12 @@ impl TestFleet {
         self.processes.insert(alias.to_owned(), child);
     }
 
-    /// Stops a process, or lets it continue.
+    /// Sends a signal to a process.
     pub fn signal(&self, alias: &str, signal: Signal) {
         let child = self.processes.get(alias);
         let child = child.unwrap_or_else(|| panic!("no {alias}"));
         let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("signalled");
+        kill(Pid::from_raw(pid), signal).expect("the signal is sent");
     }
 
     /// Kills a process with `kill -9`, and waits until it is gone.
@@ -46,29 +46,29 @@ impl TestFleet {
     }
 
     /// Returns the exit status of a process that was not killed, or `None` while it runs.
-    pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self, alias: &str) -> Option<ExitStatus> {
         let child = self.processes.get_mut(alias);
         let child = child.unwrap_or_else(|| panic!("no {alias}"));
         child.try_wait().expect("a process of ours")
     }
 
     /// Simulates the loss of a node. Kills its agent and all processes of the agent at once.
-    pub fn lose(&mut self, node: &str) {
+    pub fn lose_node(&mut self, node: &str) {
         self.kill(node);
-        for pid in processes::supervised(&self.folder(node)) {
+        for pid in processes::supervised_processes(&self.agent_state_dir(node)) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 
-    /// Counts the processes with this word in their arguments in the containers of a node. The
-    /// empty word matches all of them.
-    pub fn alive(&self, node: &str, word: &str) -> usize {
-        processes::count(&self.folder(node), word)
+    /// Counts the processes with this text in their arguments in the containers of a node. The
+    /// empty text matches all of them.
+    pub fn count_processes_on(&self, node: &str, text: &str) -> usize {
+        processes::count_processes(&self.agent_state_dir(node), text)
     }
 
-    /// Counts the processes with this word in their arguments on all nodes.
-    pub fn alive_anywhere(&self, word: &str) -> usize {
-        processes::count(self.dir.path(), word)
+    /// Counts the processes with this text in their arguments on all nodes.
+    pub fn count_processes(&self, text: &str) -> usize {
+        processes::count_processes(self.dir.path(), text)
     }
 
     /// Requests the supervisors of all containers to end them.

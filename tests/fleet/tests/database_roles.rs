@@ -6,42 +6,43 @@ use hayward_testkit::{TestDatabase, TestServer};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 /// Postgres code of a refusal for missing rights.
-const FORBIDDEN: &str = "42501";
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-async fn fleet() -> (TestServer, TestDatabase) {
+async fn start_database() -> (TestServer, TestDatabase) {
     let server = TestServer::start().await;
     let database = server.database(&SERVICES.map(|(_, schema)| schema)).await;
     (server, database)
 }
 
-async fn open(database: &TestDatabase, role: &str) -> PgConnection {
+async fn connect(database: &TestDatabase, role: &str) -> PgConnection {
     let url = database.url(role);
     PgConnection::connect(&url).await.expect("a connection")
 }
 
 /// Runs a statement and rolls it back.
-async fn attempt(connection: &mut PgConnection, sql: &str) -> Result<(), String> {
+async fn execute_and_roll_back(connection: &mut PgConnection, sql: &str) -> Result<(), String> {
     let mut tx = connection.begin().await.expect("a transaction");
-    let done = tx.execute(AssertSqlSafe(sql.to_owned())).await;
-    tx.rollback().await.expect("taken back");
-    done.map(drop)
-        .map_err(|error| code(&error).unwrap_or_else(|| error.to_string()))
+    let result = tx.execute(AssertSqlSafe(sql.to_owned())).await;
+    tx.rollback().await.expect("rolled back");
+    result
+        .map(drop)
+        .map_err(|error| sql_state(&error).unwrap_or_else(|| error.to_string()))
 }
 
-fn code(error: &sqlx::Error) -> Option<String> {
+fn sql_state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
 /// Returns the statements that are not refused for missing rights.
-async fn let_through(connection: &mut PgConnection, all: &[String]) -> Vec<String> {
-    let mut through = Vec::new();
-    for sql in all {
-        let outcome = attempt(connection, sql).await;
-        if outcome.as_ref().err().map(String::as_str) != Some(FORBIDDEN) {
-            through.push(format!("{sql}: {outcome:?}"));
+async fn permitted_statements(connection: &mut PgConnection, statements: &[String]) -> Vec<String> {
+    let mut permitted = Vec::new();
+    for sql in statements {
+        let outcome = execute_and_roll_back(connection, sql).await;
+        if outcome.as_ref().err().map(String::as_str) != Some(INSUFFICIENT_PRIVILEGE) {
+            permitted.push(format!("{sql}: {outcome:?}"));
         }
     }
-    through
+    permitted
 }
 
 struct Table {
@@ -49,14 +50,14 @@ struct Table {
     name: String,
 }
 
-async fn tables(database: &TestDatabase) -> Vec<Table> {
-    let mut root = open(database, "postgres").await;
+async fn read_tables(database: &TestDatabase) -> Vec<Table> {
+    let mut admin = connect(database, "postgres").await;
     let schemas = SERVICES.map(|(_, schema)| schema.name.to_owned()).to_vec();
     let rows: Vec<(String, String)> = sqlx::query_as(
         "select schemaname::text, tablename::text from pg_tables where schemaname = any($1)",
     )
     .bind(schemas)
-    .fetch_all(&mut root)
+    .fetch_all(&mut admin)
     .await
     .expect("tables");
     let tables = rows.into_iter();
@@ -80,7 +81,7 @@ fn statements_on_neighbours(table: &Table) -> Vec<String> {
 
 fn statements_on_own_schema(table: &Table) -> Vec<String> {
     let name = format!("{}.{}", table.schema, table.name);
-    let mut all = vec![
+    let mut statements = vec![
         format!("truncate {name}"),
         format!("alter table {name} add column evil int"),
         format!("alter table {name} disable trigger all"),
@@ -90,21 +91,21 @@ fn statements_on_own_schema(table: &Table) -> Vec<String> {
     ];
     if table.name == "audit" || table.name == "audit_anchor" || table.name.ends_with("_migrations")
     {
-        all.push(format!("delete from {name}"));
+        statements.push(format!("delete from {name}"));
     }
     if table.name == "audit" || table.name == "audit_anchor" {
-        all.push(format!("update {name} set number = 0"));
+        statements.push(format!("update {name} set number = 0"));
     }
     if table.name == "audit_anchor" {
-        all.push(format!(
+        statements.push(format!(
             "insert into {name} (number, revision, hash) values (1, 1, '')"
         ));
     }
-    all
+    statements
 }
 
-fn statements_on_the_server(me: &str) -> Vec<String> {
-    let mut all: Vec<String> = [
+fn statements_on_the_server(role: &str) -> Vec<String> {
+    let mut statements: Vec<String> = [
         "set role postgres",
         "set session authorization postgres",
         "create role evil",
@@ -116,34 +117,34 @@ fn statements_on_the_server(me: &str) -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    all.push(format!("alter role {me} superuser"));
-    all.push(format!("create table {me}.evil (n int)"));
-    all.push(format!("set role {me}_owner"));
-    for (_, schema) in SERVICES.iter().filter(|(_, schema)| schema.name != me) {
+    statements.push(format!("alter role {role} superuser"));
+    statements.push(format!("create table {role}.evil (n int)"));
+    statements.push(format!("set role {role}_owner"));
+    for (_, schema) in SERVICES.iter().filter(|(_, schema)| schema.name != role) {
         let other = schema.name;
-        all.push(format!("set role {other}"));
-        all.push(format!("set role {other}_owner"));
-        all.push(format!("grant {other} to {me}"));
-        all.push(format!("alter role {other} password 'x'"));
-        all.push(format!("select {other}.prune_audit()"));
+        statements.push(format!("set role {other}"));
+        statements.push(format!("set role {other}_owner"));
+        statements.push(format!("grant {other} to {role}"));
+        statements.push(format!("alter role {other} password 'x'"));
+        statements.push(format!("select {other}.prune_audit()"));
     }
-    all
+    statements
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_reaches_its_rows_and_nothing_else() {
-    let (server, database) = fleet().await;
-    let tables = tables(&database).await;
+async fn a_service_role_can_change_only_its_own_rows() {
+    let (server, database) = start_database().await;
+    let tables = read_tables(&database).await;
     assert!(tables.len() > 40, "{}", tables.len());
     for (_, schema) in SERVICES {
-        let me = schema.name;
-        let mut connection = open(&database, me).await;
-        let (own, others): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.schema == me);
-        let mut all = statements_on_the_server(me);
-        all.extend(others.into_iter().flat_map(statements_on_neighbours));
-        all.extend(own.into_iter().flat_map(statements_on_own_schema));
-        let through = let_through(&mut connection, &all).await;
-        assert_eq!(through, [""; 0], "as {me}");
+        let role = schema.name;
+        let mut connection = connect(&database, role).await;
+        let (own, others): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.schema == role);
+        let mut statements = statements_on_the_server(role);
+        statements.extend(others.into_iter().flat_map(statements_on_neighbours));
+        statements.extend(own.into_iter().flat_map(statements_on_own_schema));
+        let permitted = permitted_statements(&mut connection, &statements).await;
+        assert_eq!(permitted, [""; 0], "as {role}");
         // This is a counter-check: a role may change its own tables.
         for sql in [
             "select * from audit",
@@ -152,7 +153,11 @@ async fn a_service_reaches_its_rows_and_nothing_else() {
             "update writer set holder = 'me'",
             "delete from entry",
         ] {
-            assert_eq!(attempt(&mut connection, sql).await, Ok(()), "{sql} as {me}");
+            assert_eq!(
+                execute_and_roll_back(&mut connection, sql).await,
+                Ok(()),
+                "{sql} as {role}"
+            );
         }
     }
     server.stop().await;
@@ -160,10 +165,10 @@ async fn a_service_reaches_its_rows_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_have_no_extra_rights_and_bounded_timeouts() {
-    let (server, database) = fleet().await;
-    let mut root = open(&database, "postgres").await;
+    let (server, database) = start_database().await;
+    let mut admin = connect(&database, "postgres").await;
     for (_, schema) in SERVICES {
-        let plain: Vec<(String, bool)> = sqlx::query_as(
+        let roles: Vec<(String, bool)> = sqlx::query_as(
             "select rolname::text, rolcanlogin from pg_roles where rolname in ($1, $1 || '_owner')
                 and not (rolsuper or rolcreaterole or rolcreatedb or rolreplication
                     or rolbypassrls)
@@ -171,21 +176,21 @@ async fn roles_have_no_extra_rights_and_bounded_timeouts() {
              order by rolname",
         )
         .bind(schema.name)
-        .fetch_all(&mut root)
+        .fetch_all(&mut admin)
         .await
         .expect("roles");
         let owner = format!("{}_owner", schema.name);
-        assert_eq!(plain, [(schema.name.to_owned(), true), (owner, false)]);
+        assert_eq!(roles, [(schema.name.to_owned(), true), (owner, false)]);
         // The connection has no settings of a service, like one of psql.
-        let mut bare = open(&database, schema.name).await;
-        let waits: Vec<String> = sqlx::query_scalar(
+        let mut connection = connect(&database, schema.name).await;
+        let timeouts: Vec<String> = sqlx::query_scalar(
             "select current_setting(name) from unnest(array['statement_timeout', 'lock_timeout',
                 'idle_in_transaction_session_timeout']) as name",
         )
-        .fetch_all(&mut bare)
+        .fetch_all(&mut connection)
         .await
         .expect("settings");
-        assert_eq!(waits, ["20s", "5s", "10s"], "{}", schema.name);
+        assert_eq!(timeouts, ["20s", "5s", "10s"], "{}", schema.name);
     }
     server.stop().await;
 }

@@ -6,17 +6,17 @@ use hayward_vocabulary::WorkId;
 /// The planner made an invalid decision. That is a defect of the planner, and figures after it
 /// would mean nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unsound {
-    #[error("the plan of round {round} breaks its rules: {}", listed(.violations))]
-    Plan {
+pub enum SimulationError {
+    #[error("the plan of round {round} breaks its rules: {}", join_violations(.violations))]
+    InvalidPlan {
         round: u64,
         violations: Vec<Violation>,
     },
     #[error("round {round} says nothing of {work}, which is to be in a queue")]
-    Unsaid { round: u64, work: WorkId },
+    MissingVerdict { round: u64, work: WorkId },
 }
 
-fn listed(violations: &[Violation]) -> String {
-    let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
-    all.join("; ")
+fn join_violations(violations: &[Violation]) -> String {
+    let texts: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }

@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[path = "doors/credentials.rs"]
+#[path = "access/credentials.rs"]
 mod credentials;
-#[path = "doors/overload.rs"]
+#[path = "access/overload.rs"]
 mod overload;
-#[path = "doors/secrets.rs"]
+#[path = "access/secrets.rs"]
 mod secrets;

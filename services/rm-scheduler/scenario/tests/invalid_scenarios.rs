@@ -1,6 +1,6 @@
 //! All faults of a scenario are reported at once with their place and correction.
 
-use hayward_rm_scheduler_scenario::{Scenario, Shown};
+use hayward_rm_scheduler_scenario::{OutcomeOptions, Scenario};
 use serde_json::{Value, json};
 
 fn scenario() -> Value {
@@ -18,20 +18,20 @@ fn scenario() -> Value {
     })
 }
 
-/// The number of cycles of the run, or the chain of errors.
+/// Returns the number of cycles of the run, or the chain of errors.
 fn run(scenario: &Value) -> Result<usize, String> {
-    let read = Scenario::read(&scenario.to_string());
-    let outcomes = read.and_then(|scenario| scenario.run(Shown::default()));
-    outcomes.map(|all| all.len()).map_err(|error| {
+    let parsed = Scenario::read(&scenario.to_string());
+    let outcomes = parsed.and_then(|scenario| scenario.run(OutcomeOptions::default()));
+    outcomes.map(|cycles| cycles.len()).map_err(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         format!("{error}: {}", cause.unwrap_or_default())
     })
 }
 
-fn refused(scenario: &Value, parts: &[&str]) {
-    let run = run(scenario).expect_err("a fault");
+fn assert_rejected(scenario: &Value, parts: &[&str]) {
+    let error = run(scenario).expect_err("a fault");
     for part in parts {
-        assert!(run.contains(part), "{part:?} is not in {run}");
+        assert!(error.contains(part), "{part:?} is not in {error}");
     }
 }
 
@@ -58,7 +58,7 @@ fn all_faults_of_a_policy_are_reported_at_once() {
         {"name": "astray", "policy": "RESERVE", "nodepool": "beside"},
     ]);
     scenario["users"] = json!([{"name": "ada", "max_allotment_gb.none": 3}, {"colour": 3}]);
-    refused(
+    assert_rejected(
         &scenario,
         &[
             "nodepools[2].name (\"fast\"): nodepools[1] has this name already",
@@ -71,7 +71,7 @@ fn all_faults_of_a_policy_are_reported_at_once() {
         ],
     );
     scenario["nodepools"].as_array_mut().unwrap().truncate(2);
-    refused(
+    assert_rejected(
         &scenario,
         &[
             "nodepools[1].nodes[0] (\"fast\"): is in pool \"top\" already, as \"f1.example.org\"",
@@ -81,10 +81,10 @@ fn all_faults_of_a_policy_are_reported_at_once() {
 }
 
 #[test]
-fn a_cycle_of_pools_and_two_defaults_are_faults() {
+fn a_cycle_of_pools_and_two_default_classes_are_rejected() {
     let mut scenario = scenario();
     scenario["nodepools"][0]["parent"] = json!("fast");
-    refused(
+    assert_rejected(
         &scenario,
         &["nodepools[0].parent (\"top\"): pools form a cycle"],
     );
@@ -95,7 +95,7 @@ fn a_cycle_of_pools_and_two_defaults_are_faults() {
         scenario["classes"].as_array_mut().unwrap().push(class);
     }
     scenario["classes"].as_array_mut().unwrap().remove(0);
-    refused(
+    assert_rejected(
         &scenario,
         &["classes[2].default (\"other\"): class \"normal\" is the default"],
     );
@@ -107,7 +107,7 @@ fn an_invalid_policy_event_is_reported_with_its_cycle() {
     let classes = json!([{"name": "normal", "policy": "FAIR_SHARE", "nodepool": "beside"}]);
     let event = json!({"type": "policy", "classes": classes});
     scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 7, "events": [event]}]);
-    refused(
+    assert_rejected(
         &scenario,
         &["cycle 7: its policy has 1 fault", "classes[0].nodepool"],
     );
@@ -117,14 +117,14 @@ fn an_invalid_policy_event_is_reported_with_its_cycle() {
 fn cycles_have_a_limit_and_an_order() {
     let mut scenario = scenario();
     scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 1_000_000_000_000_u64}]);
-    refused(
+    assert_rejected(
         &scenario,
         &["cycles[1].cycle is 1000000000000", "at most 100000 cycles"],
     );
     scenario["cycles"] = json!([{"cycle": 18_446_744_073_709_551_615_u64}, {}]);
-    refused(&scenario, &["cycles[0].cycle"]);
+    assert_rejected(&scenario, &["cycles[0].cycle"]);
     scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 5}]);
-    refused(&scenario, &["cycles[1].cycle is 5: must be at least 6"]);
+    assert_rejected(&scenario, &["cycles[1].cycle is 5: must be at least 6"]);
     scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 8}]);
     assert_eq!(run(&scenario), Ok(4));
 }
@@ -133,18 +133,18 @@ fn cycles_have_a_limit_and_an_order() {
 fn huge_numbers_are_rejected_or_harmless() {
     let mut scenario = scenario();
     scenario["simulation"] = json!({"init_time_ms": 18_000_000_000_000_000_000_u64});
-    refused(
+    assert_rejected(
         &scenario,
         &["simulation.init_time_ms", "is no time in milliseconds"],
     );
     let mut scenario = self::scenario();
-    let most = json!(9_223_372_036_854_775_807_i64);
+    let max_number = json!(9_223_372_036_854_775_807_i64);
     let report = json!({"type": "node_report", "node": "f1", "memory_gb": 8});
     let mut events = vec![report];
     for job in ["a", "b", "c"] {
         events.push(
             json!({"type": "submit", "job": job, "kind": "job", "user": job,
-            "class": "normal", "memory_gb": 1, "threads": 1, "max_processes": most,
+            "class": "normal", "memory_gb": 1, "threads": 1, "max_processes": max_number,
             "work_items": 18_446_744_073_709_551_615_u64}),
         );
     }
