@@ -44,10 +44,10 @@ impl Ledger {
         let mut findings = vec![timed_finding(|| self.accounts_balance())];
         if self.followed.all_answered() {
             findings.push(timed_finding(|| {
-                monitor::no_over_commit(snapshot, sequence)
+                monitor::check_over_commit(snapshot, sequence)
             }));
             findings.push(timed_finding(|| {
-                monitor::blocked_means_blocked(snapshot, sequence)
+                monitor::check_blocked_nodes(snapshot, sequence)
             }));
         } else {
             let why = "not all neighbours have been heard in this term";
@@ -78,7 +78,7 @@ impl Ledger {
             let entry = &record.entry;
             indexed.add(&entry.user, &entry.class, node, entry.order);
         }
-        monitor::accounts_balance(&live, &[planned, indexed])
+        monitor::check_accounts(&live, &[planned, indexed])
     }
 
     /// Checks that explanations are true and that no idle capacity is left that waiting work could

@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::planners::{
     OutsidePlanner, PlannerAnswer, PlannerFailure, PlannerKind, Planners, PoolPlanning,
     RefusedStep, StepRefusal,
 };
-use hayward_rm_scheduler_domain::plan::outside::{Refusal, Refused};
+use hayward_rm_scheduler_domain::plan::external::{Refusal, Refused};
 
 use crate::working_set::Ledger;
 use crate::working_set::external_planners::{LastResponse, PlannerState};
