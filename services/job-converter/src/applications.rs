@@ -1,9 +1,12 @@
 //! Applications of the application protocol: both state machines of each application, driven by
 //! requests and by updates of `allocations` and `verdicts`.
 //!
-//! The protocol crate decides. This module delivers the messages between the two machines
-//! ([`message_loop`]), turns asks into demand ([`demand`]), turns grants into events ([`absorb`]),
-//! and writes changed rows ([`tick`]). Decision 0024 gives the reasons.
+//! The *frontend* has the application and its tasks as the user sees them. The *core* has one *ask*
+//! for each task that waits for an allocation. The protocol crate decides what both do.
+//!
+//! This module delivers the messages between the two machines ([`message_loop`]), turns asks into
+//! demand ([`demand`]), turns grants into events ([`absorb`]), and writes changed rows ([`tick`]).
+//! Decision 0024 gives the reasons.
 
 mod absorb;
 mod bindings;
@@ -48,7 +51,7 @@ pub const WORK_ID_PREFIX: &str = "app_";
 pub type Verdicts = BTreeMap<String, VerdictEntry>;
 
 pub struct Applications {
-    /// The frontend of each application.
+    /// The frontend of each application: the state that users see.
     partition: Partition,
     /// The core of each application, and its allocations.
     records: BTreeMap<AppId, AppRecord>,
@@ -110,7 +113,8 @@ impl Applications {
         self.records.len()
     }
 
-    /// Returns the number of live tasks and members of all applications.
+    /// Returns the number of live tasks of all applications, with the gang members that do not
+    /// exist yet.
     pub fn live_tasks(&self) -> usize {
         self.quota.task_count()
     }
@@ -131,7 +135,7 @@ impl Applications {
         })
     }
 
-    /// Returns the applications with a gang, and the part that an incomplete gang lacks (I13).
+    /// Returns the applications with a gang. An incomplete gang comes with what it lacks (I13).
     pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<IncompleteGang>)> + '_ {
         let cores = self.records.iter();
         let cores = cores.filter_map(|(id, record)| Some((id, record.core.as_ref()?)));

@@ -10,15 +10,17 @@ use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::free_capacity::{Level, NodeSpace, max_count};
-use crate::groups::{TaskGroup, multiply};
 use crate::ids::GroupName;
 use crate::policy::Admission;
+use crate::task_groups::{TaskGroup, multiply};
 
 /// A number of members of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRequest {
     pub group: GroupName,
+    /// Size of one member.
     pub size: Size,
+    /// Labels that a node must have.
     pub selector: BTreeMap<String, String>,
     pub count: u32,
 }
@@ -52,6 +54,7 @@ pub enum Shortfall {
     Nodes { group: GroupName, missing: u32 },
 }
 
+/// Result of an admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Complete(Vec<Placed>),
@@ -178,15 +181,17 @@ pub fn subtract_placed(
     levels: &mut [Level],
     spaces: &mut [NodeSpace],
 ) {
-    for part in placed {
-        let Some(group) = wanted.iter().find(|it| it.group == part.group) else {
+    for placed_part in placed {
+        let Some(group) = wanted.iter().find(|it| it.group == placed_part.group) else {
             continue;
         };
-        let size = multiply(&group.size, part.count);
+        let size = multiply(&group.size, placed_part.count);
         for level in levels.iter_mut() {
             level.used.add(&size);
         }
-        let space = spaces.iter_mut().find(|space| space.node == part.node);
+        let space = spaces
+            .iter_mut()
+            .find(|space| space.node == placed_part.node);
         if let Some(space) = space {
             space.free.subtract(&size);
         }
@@ -261,13 +266,13 @@ fn nearest_fitting(
     let mut counts = scaled_counts(members);
     for index in 0..counts.len() {
         let spare = u64::from(wanted[index].count - counts[index]);
-        let counts_with = |more: u64| {
+        let counts_with = |additional: u64| {
             let mut counts = counts.clone();
-            counts[index] += u32::try_from(more).unwrap_or(0);
+            counts[index] += u32::try_from(additional).unwrap_or(0);
             counts
         };
-        let more = largest_satisfying(spare, |more| fits(&counts_with(more)));
-        counts = counts_with(more);
+        let additional = largest_satisfying(spare, |additional| fits(&counts_with(additional)));
+        counts = counts_with(additional);
     }
     let groups = wanted.iter().map(|group| group.group.clone());
     groups.zip(counts).collect()

@@ -10,4 +10,4 @@ mod timeouts;
 
 pub use crate::core_state::{Event, State, next};
 pub use application::{Allocation, Application, Effect, Head, Input, Step, Transition};
-pub use gang::{Group, IncompleteGang};
+pub use gang::{GroupCounters, IncompleteGang};

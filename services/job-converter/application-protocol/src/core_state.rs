@@ -1,5 +1,5 @@
 //! States of an application in the core, and the transition table of the current protocol version.
-//! There is no state Starting.
+//! Release 1.0 of the protocol also had a state Starting.
 
 use serde::{Deserialize, Serialize};
 

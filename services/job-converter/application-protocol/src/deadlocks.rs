@@ -7,9 +7,9 @@ use hayward_vocabulary::{NodeName, Size};
 
 use crate::admission::{self, MemberRequest, Outcome};
 use crate::free_capacity::NodeSpace;
-use crate::groups::TaskGroup;
 use crate::policy::Admission;
-use crate::test_fleet::{app, group, node, time};
+use crate::task_groups::TaskGroup;
+use crate::test_application::{app, group, node, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
 
 /// Number of pairs.
@@ -72,10 +72,13 @@ fn fits_only_alone(pair: &[Vec<MemberRequest>; 2], nodes: &[NodeSpace]) -> bool 
         && !fit_in_order(&pair[1], &pair[0])
 }
 
+/// A gang of a pair.
 struct TestGang {
     name: &'static str,
     unplaced: Vec<MemberRequest>,
+    /// Space that its members hold, by node.
     allocated: BTreeMap<NodeName, Size>,
+    /// Round in which the gang arrives.
     first_round: u64,
     has_run: bool,
 }
@@ -114,7 +117,7 @@ impl TestGang {
                 .find(|it| it.group == part.group)
                 .unwrap();
             group.count -= part.count;
-            let size = crate::groups::multiply(&group.size, part.count);
+            let size = crate::task_groups::multiply(&group.size, part.count);
             self.allocated
                 .entry(part.node.clone())
                 .or_default()
@@ -185,7 +188,10 @@ fn run_pair(
                 holders.clone().all(is_complete),
                 "a gang that holds something has all of it"
             );
-            assert!(holders.count() <= 1, "they do not fit together");
+            assert!(
+                holders.count() <= 1,
+                "the gangs of a pair do not fit together"
+            );
         }
     }
     false

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::groups;
+use crate::task_groups;
 
 /// Free space of one node in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,18 +37,18 @@ impl NodeSpace {
 /// Upper limits by type. A type without an entry is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cap {
+pub struct ResourceLimits {
     pub memory_bytes: Option<u64>,
     pub cpu_milli: Option<u64>,
     pub gpu_milli: Option<u64>,
     pub extras: BTreeMap<String, u64>,
 }
 
-/// A queue level or a user limit.
+/// A level of the queue tree, or a user limit. A gang counts against all its levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub name: String,
-    pub max: Cap,
+    pub max: ResourceLimits,
     pub used: Size,
 }
 
@@ -76,7 +76,7 @@ impl Level {
     /// Returns the types whose limit this many members would exceed.
     pub fn types_exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
         let mut level = self.clone();
-        let wanted = groups::multiply(size, count);
+        let wanted = task_groups::multiply(size, count);
         level.used.add(&wanted);
         let (max, used) = (&level.max, &level.used);
         let exceeded = |name: &str, max: Option<u64>, used: u64, wanted: u64| {

@@ -2,7 +2,7 @@
 //! sent yet.
 //!
 //! The transition table is that of the current protocol version. Comments note differences from
-//! release 1.0.
+//! release 1.0 of the protocol.
 
 pub mod application;
 mod core_messages;

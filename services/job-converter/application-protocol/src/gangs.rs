@@ -1,4 +1,6 @@
-//! Gangs in both state machines: timeouts, replacement, losses and repair.
+//! Gangs in both state machines: timeouts, replacement, losses and repair. The gang of these tests
+//! is the group g with two members of size 2. `counters` are the created, the replaced and the
+//! otherwise ended placeholders.
 
 mod minimum;
 mod replacing;
@@ -12,7 +14,7 @@ use crate::messages::{Termination, ToCore};
 use crate::policy::{Admission, Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task};
-use crate::test_fleet::{TestFleet, app, group, id, node, size, space, time};
+use crate::test_application::{TestApplication, app, group, node, size, space, task_id, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
 
 fn policy(style: Style) -> Policy {
@@ -24,34 +26,34 @@ fn policy(style: Style) -> Policy {
 }
 
 /// Creates a gang of two members that is not placed.
-fn unplaced_gang(policy: Policy) -> TestFleet {
-    TestFleet::new(vec![group("g", 2, size(2, 0))], policy).submitted()
+fn unplaced_gang(policy: Policy) -> TestApplication {
+    TestApplication::new(vec![group("g", 2, size(2, 0))], policy).after_submission()
 }
 
 /// Creates a gang of two members that is complete on two nodes and runs.
-fn complete_gang(policy: Policy) -> TestFleet {
-    let mut fleet = unplaced_gang(policy);
-    fleet.run_pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
-    assert_eq!(fleet.states(), (Front::Running, Core::Running));
-    fleet
+fn complete_gang(policy: Policy) -> TestApplication {
+    let mut test_app = unplaced_gang(policy);
+    test_app.run_pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
+    assert_eq!(test_app.states(), (Front::Running, Core::Running));
+    test_app
 }
 
-fn lose_node(fleet: &mut TestFleet, name: &str) {
-    fleet.core(core::Input::NodeLost { node: node(name) });
+fn lose_node(test_app: &mut TestApplication, name: &str) {
+    test_app.apply_to_core(core::Input::NodeLost { node: node(name) });
 }
 
 #[test]
 fn an_atomic_gang_is_placed_at_once_or_not_at_all() {
-    let mut fleet = unplaced_gang(Policy::default());
-    fleet.run_pass(vec![space("a", size(3, 0))]);
+    let mut test_app = unplaced_gang(Policy::default());
+    test_app.run_pass(vec![space("a", size(3, 0))]);
     assert!(
-        fleet.core_app().allocations.is_empty(),
+        test_app.core().allocations.is_empty(),
         "half a gang holds nothing"
     );
-    assert_eq!(fleet.states(), (Front::Reserving, Core::Accepted));
-    fleet.run_pass(vec![space("a", size(4, 0))]);
-    assert_eq!(fleet.states(), (Front::Running, Core::Running));
-    assert_eq!(fleet.counters("g"), (2, 0, 0));
+    assert_eq!(test_app.states(), (Front::Reserving, Core::Accepted));
+    test_app.run_pass(vec![space("a", size(4, 0))]);
+    assert_eq!(test_app.states(), (Front::Running, Core::Running));
+    assert_eq!(test_app.counters("g"), (2, 0, 0));
 }
 
 #[test]
@@ -60,12 +62,12 @@ fn partial_mode_retains_partial_placements() {
         admission: Admission::Partial,
         ..policy(Style::Soft)
     };
-    let mut fleet = unplaced_gang(partial);
-    fleet.run_pass(vec![space("a", size(3, 0))]);
-    assert_eq!(fleet.placeholders().len(), 1);
-    assert_eq!(fleet.states(), (Front::Reserving, Core::Accepted));
-    fleet.run_pass(vec![space("b", size(3, 0))]);
-    assert_eq!(fleet.states(), (Front::Running, Core::Running));
+    let mut test_app = unplaced_gang(partial);
+    test_app.run_pass(vec![space("a", size(3, 0))]);
+    assert_eq!(test_app.placeholders().len(), 1);
+    assert_eq!(test_app.states(), (Front::Reserving, Core::Accepted));
+    test_app.run_pass(vec![space("b", size(3, 0))]);
+    assert_eq!(test_app.states(), (Front::Running, Core::Running));
 }
 
 #[test]
@@ -74,20 +76,20 @@ fn a_hard_timeout_fails_and_the_id_stays_in_use() {
         gang_admission_timeout_ms: 30_000,
         ..policy(Style::Hard)
     };
-    let mut fleet = unplaced_gang(policy);
-    fleet.add_task("real", size(1, 0), Some("g"));
-    fleet.advance(30_000);
-    assert_eq!(fleet.states(), (Front::Failed, Core::Failed));
-    let failure = fleet.front.head.failure.clone().unwrap();
+    let mut test_app = unplaced_gang(policy);
+    test_app.add_task("real", size(1, 0), Some("g"));
+    test_app.advance(30_000);
+    assert_eq!(test_app.states(), (Front::Failed, Core::Failed));
+    let failure = test_app.front.head.failure.clone().unwrap();
     assert_eq!(failure.code, FailureCode::GangTimeout);
-    assert_eq!(fleet.task_state("real"), Task::Failed);
-    assert_eq!(fleet.front.tasks["real"].failure, Some(failure));
-    assert_eq!(fleet.counters("g"), (2, 0, 2));
-    let states = fleet.head().log.states();
+    assert_eq!(test_app.task_state("real"), Task::Failed);
+    assert_eq!(test_app.front.tasks["real"].failure, Some(failure));
+    assert_eq!(test_app.counters("g"), (2, 0, 2));
+    let states = test_app.core_head().log.states();
     assert_eq!(states, [Core::Accepted, Core::Failing, Core::Failed]);
-    fleet.advance(3 * 24 * 3_600_000);
-    assert_eq!(fleet.head().state, Core::Expired);
-    assert!(!fleet.dropped);
+    test_app.advance(3 * 24 * 3_600_000);
+    assert_eq!(test_app.core_head().state, Core::Expired);
+    assert!(!test_app.dropped);
 }
 
 #[test]
@@ -96,22 +98,22 @@ fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
         admission: Admission::Partial,
         ..policy(Style::Soft)
     };
-    let mut fleet = unplaced_gang(partial);
-    fleet.run_pass(vec![space("a", size(2, 0))]);
-    fleet.advance(60_000);
-    assert_eq!(fleet.states(), (Front::Running, Core::Accepted));
-    assert!(fleet.core_app().allocations.is_empty() && fleet.core_app().pending.is_empty());
-    assert_eq!(fleet.counters("g"), (2, 0, 2));
-    fleet.add_task("real", size(1, 0), Some("g"));
-    fleet.tick();
+    let mut test_app = unplaced_gang(partial);
+    test_app.run_pass(vec![space("a", size(2, 0))]);
+    test_app.advance(60_000);
+    assert_eq!(test_app.states(), (Front::Running, Core::Accepted));
+    assert!(test_app.core().allocations.is_empty() && test_app.core().pending.is_empty());
+    assert_eq!(test_app.counters("g"), (2, 0, 2));
+    test_app.add_task("real", size(1, 0), Some("g"));
+    test_app.tick();
     assert_eq!(
-        fleet.place_task("real", "a"),
+        test_app.place_task("real", "a"),
         None,
-        "no placeholder is held for it"
+        "no placeholder is left, so the task is placed normally"
     );
-    assert_eq!(fleet.states(), (Front::Running, Core::Running));
+    assert_eq!(test_app.states(), (Front::Running, Core::Running));
     assert_eq!(
-        fleet.core_app().waiting_entry(Vec::new()).map(|it| it.app),
+        test_app.core().waiting_entry(Vec::new()).map(|it| it.app),
         None
     );
 }
@@ -122,108 +124,111 @@ fn the_admission_timeout_runs_from_acceptance_without_any_placeholder() {
         gang_admission_timeout_ms: 30_000,
         ..policy(Style::Soft)
     };
-    let mut fleet = unplaced_gang(soft);
-    let due = fleet.head().timers.next();
+    let mut test_app = unplaced_gang(soft);
+    let due = test_app.core_head().timers.next();
     assert_eq!(due, Some(time(1_000 + 30_000)));
-    fleet.advance(30_000);
-    assert_eq!(fleet.states(), (Front::Running, Core::Accepted));
+    test_app.advance(30_000);
+    assert_eq!(test_app.states(), (Front::Running, Core::Accepted));
     // A gang that is complete in time is not affected.
-    let mut fleet = complete_gang(soft);
-    assert_eq!(fleet.head().timers.next(), Some(time(3_000 + 60_000)));
-    fleet.advance(30_000);
-    assert_eq!(fleet.placeholders().len(), 2);
+    let mut test_app = complete_gang(soft);
+    assert_eq!(
+        test_app.core_head().timers.next(),
+        Some(time(3_000 + 60_000))
+    );
+    test_app.advance(30_000);
+    assert_eq!(test_app.placeholders().len(), 2);
 }
 
 #[test]
 fn unused_placeholders_end_before_completed() {
-    let mut fleet = complete_gang(Policy::default());
-    fleet.add_task("r1", size(2, 0), Some("g"));
-    fleet.tick();
-    fleet.run_pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    fleet.apply_to_task("r1", Event::Complete);
-    assert_eq!(fleet.head().state, Core::Completing);
-    assert_eq!(fleet.placeholders().len(), 1);
+    let mut test_app = complete_gang(Policy::default());
+    test_app.add_task("r1", size(2, 0), Some("g"));
+    test_app.tick();
+    test_app.run_pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    test_app.apply_to_task("r1", Event::Complete);
+    assert_eq!(test_app.core_head().state, Core::Completing);
+    assert_eq!(test_app.placeholders().len(), 1);
     // New work resumes the application.
-    fleet.add_task("r2", size(1, 0), None);
-    fleet.tick();
-    assert_eq!(fleet.head().state, Core::Running);
-    fleet.place_task("r2", "c");
-    fleet.apply_to_task("r2", Event::Complete);
-    assert_eq!(fleet.head().state, Core::Completing);
-    fleet.messages_paused = true;
-    fleet.advance(30_000);
+    test_app.add_task("r2", size(1, 0), None);
+    test_app.tick();
+    assert_eq!(test_app.core_head().state, Core::Running);
+    test_app.place_task("r2", "c");
+    test_app.apply_to_task("r2", Event::Complete);
+    assert_eq!(test_app.core_head().state, Core::Completing);
+    test_app.messages_paused = true;
+    test_app.advance(30_000);
     assert_eq!(
-        fleet.head().state,
+        test_app.core_head().state,
         Core::Completing,
-        "it waits for the confirmation"
+        "the core waits for the confirmation"
     );
-    fleet.resume_messages();
-    assert_eq!(fleet.head().state, Core::Completed);
-    assert_eq!(fleet.counters("g"), (2, 1, 1));
-    assert!(fleet.dropped);
+    test_app.resume_messages();
+    assert_eq!(test_app.core_head().state, Core::Completed);
+    assert_eq!(test_app.counters("g"), (2, 1, 1));
+    assert!(test_app.dropped);
 }
 
 #[test]
 fn a_timeout_of_a_running_gang_releases_only_unused_placeholders() {
-    let mut fleet = complete_gang(policy(Style::Hard));
-    fleet.add_task("r1", size(2, 0), Some("g"));
-    fleet.tick();
-    fleet.run_pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
-    fleet.advance(60_000);
-    assert_eq!(fleet.states(), (Front::Running, Core::Running));
-    assert_eq!(fleet.counters("g"), (2, 1, 1));
-    assert_eq!(fleet.core_app().used(), size(2, 0));
-    fleet.advance(120_000);
+    let mut test_app = complete_gang(policy(Style::Hard));
+    test_app.add_task("r1", size(2, 0), Some("g"));
+    test_app.tick();
+    test_app.run_pass(vec![space("a", size(0, 0)), space("b", size(0, 0))]);
+    test_app.advance(60_000);
+    assert_eq!(test_app.states(), (Front::Running, Core::Running));
+    assert_eq!(test_app.counters("g"), (2, 1, 1));
+    assert_eq!(test_app.core().used(), size(2, 0));
+    test_app.advance(120_000);
     assert_eq!(
-        fleet.states(),
+        test_app.states(),
         (Front::Running, Core::Running),
-        "its minimum was waived"
+        "the minimum of the group was waived"
     );
 }
 
 #[test]
 fn a_late_allocation_is_released() {
-    let mut fleet = TestFleet::plain().submitted();
-    fleet.add_task("t", size(1, 0), None);
-    fleet.tick();
-    fleet.messages_paused = true;
-    fleet.apply_to_task("t", Event::Complete);
-    fleet.place_task("t", "a");
-    assert_eq!(fleet.task_state("t"), Task::Completed);
-    fleet.resume_messages();
-    assert!(fleet.core_app().allocations.is_empty());
+    let mut test_app = TestApplication::without_groups().after_submission();
+    test_app.add_task("t", size(1, 0), None);
+    test_app.tick();
+    test_app.messages_paused = true;
+    test_app.apply_to_task("t", Event::Complete);
+    test_app.place_task("t", "a");
+    assert_eq!(test_app.task_state("t"), Task::Completed);
+    test_app.resume_messages();
+    assert!(test_app.core().allocations.is_empty());
     let release = ToCore::ReleaseAllocation {
-        key: id("t"),
+        key: task_id("t"),
         termination: Termination::StoppedByRm,
     };
-    assert!(fleet.to_core.contains(&release));
+    assert!(test_app.to_core.contains(&release));
 }
 
 #[test]
 fn a_preemption_is_confirmed_once_and_not_echoed() {
-    let mut fleet = TestFleet::plain().submitted();
-    fleet.add_task("t", size(1, 0), None);
-    fleet.tick();
-    fleet.place_task("t", "a");
-    fleet.apply_to_task("t", Event::Bind);
-    fleet.core(core::Input::Preempt {
-        key: id("t"),
+    let mut test_app = TestApplication::without_groups().after_submission();
+    test_app.add_task("t", size(1, 0), None);
+    test_app.tick();
+    test_app.place_task("t", "a");
+    test_app.apply_to_task("t", Event::Bind);
+    test_app.apply_to_core(core::Input::Preempt {
+        key: task_id("t"),
         termination: Termination::PreemptedByScheduler,
     });
-    assert_eq!(fleet.core_app().used(), size(1, 0));
-    assert_eq!(fleet.task_state("t"), Task::Killing);
-    fleet.to_core.clear();
-    assert_eq!(fleet.apply(Input::Confirmed { id: id("t") }), None);
+    assert_eq!(test_app.core().used(), size(1, 0));
+    assert_eq!(test_app.task_state("t"), Task::Killing);
+    test_app.to_core.clear();
+    assert_eq!(test_app.apply(Input::Confirmed { id: task_id("t") }), None);
     let confirm = ToCore::Confirm {
-        key: id("t"),
+        key: task_id("t"),
         termination: Termination::PreemptedByScheduler,
     };
-    assert_eq!(fleet.to_core, [confirm]);
+    assert_eq!(test_app.to_core, [confirm]);
     assert_eq!(
-        fleet.apply(Input::Confirmed { id: id("t") }),
+        test_app.apply(Input::Confirmed { id: task_id("t") }),
         Some(Reason::AlreadySo)
     );
-    assert_eq!(fleet.core_app().used(), size(0, 0));
+    assert_eq!(test_app.core().used(), size(0, 0));
 }
 
 #[test]
@@ -255,7 +260,7 @@ fn selectors_and_closed_nodes_are_respected() {
     assert!(matches!(admit(&spaces), Outcome::Waiting(_)));
     spaces[1].labels.insert("zone".to_owned(), "z".to_owned());
     let Outcome::Complete(placed) = admit(&spaces) else {
-        panic!("it fits on b");
+        panic!("the gang fits on b");
     };
     assert_eq!(placed[0].node, node("b"));
     spaces[1].open = false;

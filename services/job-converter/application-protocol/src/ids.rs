@@ -98,11 +98,10 @@ mod tests {
     fn placeholder_names_are_unique_within_63_characters() {
         let app = AppId::new("a".repeat(100)).unwrap();
         let group = |end: &str| GroupName::new("g".repeat(30) + end).unwrap();
-        let (one, two) = (group("1"), group("2"));
-        let one = placeholder_id(&app, &one, 1).unwrap();
-        let two = placeholder_id(&app, &two, 2).unwrap();
-        assert_ne!(one, two);
-        assert_eq!(one.as_str().len(), 63);
+        let first = placeholder_id(&app, &group("1"), 1).unwrap();
+        let second = placeholder_id(&app, &group("2"), 2).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(first.as_str().len(), 63);
     }
 
     #[test]

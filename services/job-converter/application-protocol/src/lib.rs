@@ -1,9 +1,10 @@
 //! The application protocol: applications, tasks and gangs as two state machines that exchange
-//! messages. Pure: no clock, no randomness, no I/O (D5).
+//! messages. The crate is pure: it has no clock, no randomness and no I/O (D5).
 //!
-//! [`frontend`] decides whether work may be sent, [`core`] whether it counts as running and when it
-//! has ended. They share only [`messages`]. Each changes only by `step(input, now)`, whose result
-//! has the transitions and effects, or the reason of a refusal. Repeating an input changes nothing.
+//! [`frontend`] decides whether work may be sent. [`core`] decides whether an application counts as
+//! running, and when it has ended. Both machines share only [`messages`]. Each machine changes only
+//! by `step(input, now)`, whose result has the transitions and effects, or the reason of a refusal.
+//! Repeating an input changes nothing.
 //!
 //! [`partition`] holds all applications and answers the operations. [`admission`] and
 //! [`waiting_gangs`] decide which gang is placed. The types are also the rows: timers are instants,
@@ -17,7 +18,6 @@ pub mod core_state;
 pub mod failure;
 pub mod free_capacity;
 pub mod frontend;
-pub mod groups;
 pub mod ids;
 pub mod managers;
 pub mod messages;
@@ -28,6 +28,7 @@ pub mod policy;
 pub mod reason;
 pub mod state_log;
 pub mod task;
+pub mod task_groups;
 pub mod timers;
 pub mod waiting_gangs;
 
@@ -40,6 +41,6 @@ mod properties;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
-mod test_fleet;
+mod test_application;
 #[cfg(test)]
 mod transition_tables;

@@ -1,5 +1,5 @@
-//! Messages between frontend and core. They travel in publications, so each may arrive twice and
-//! must be idempotent.
+//! Messages between frontend and core. A message may arrive twice, so applying it twice must change
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
 use crate::core_state;
-use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
 use crate::policy::Policy;
+use crate::task_groups::TaskGroup;
 
 /// Why an allocation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,15 +17,17 @@ use crate::policy::Policy;
 pub enum Termination {
     /// The cause is unknown, or the node was lost.
     Unknown,
+    /// The owner or the frontend ended it.
     StoppedByRm,
     Timeout,
     PreemptedByScheduler,
     PlaceholderReplaced,
 }
 
-/// Pending demand of one task.
+/// Request of one task or placeholder for an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
+    /// Id of the task or placeholder. It is also the key of the later allocation.
     pub key: TaskId,
     pub size: Size,
     pub priority: i32,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
-use crate::groups::TaskGroup;
 use crate::policy::Policy;
+use crate::task_groups::TaskGroup;
 
 /// Tag with which other implementations put an application in a recovery queue, past all rules.
 /// Here rows keep the queue of running work, so the tag has no effect (decision 0036).
@@ -26,6 +26,7 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub user: UserName,
+    /// Groups of the user.
     #[serde(default)]
     pub groups: Vec<String>,
     #[serde(default)]

@@ -59,7 +59,7 @@ pub struct Changes {
     pub removed: Vec<AppId>,
 }
 
-/// A runtime object, as observed by a manager.
+/// A runtime object, for example a pod, as observed by a manager.
 #[derive(Debug, Clone)]
 pub struct ObservedObject {
     pub app: AppId,
@@ -374,7 +374,7 @@ impl Partition {
         Ok(Step::default())
     }
 
-    /// Takes the differences from the rows since the last call.
+    /// Takes the changes since the last call. They are not in the rows yet.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes {
             removed: std::mem::take(&mut self.apps_to_delete)

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::timers::Timer;
 
-/// Longest timeout in seconds, one year. Much longer ones exceed the range of instants.
+/// Longest timeout in seconds, one year. Much longer timeouts would exceed the range of
+/// [`hayward_vocabulary::Timestamp`].
 pub const MAX_SECONDS: u64 = 366 * 86_400;
 const TIMEOUTS: [&str; 3] = [
     "placeholderTimeoutInSeconds",
@@ -110,7 +111,7 @@ impl Policy {
     }
 
     /// Returns the keys of timeouts above [`MAX_SECONDS`].
-    pub fn too_long(text: &str) -> Vec<&str> {
+    pub fn find_too_long_timeouts(text: &str) -> Vec<&str> {
         let pairs = text.split_whitespace().filter_map(|it| it.split_once('='));
         let too_long = pairs.filter(|(key, value)| {
             TIMEOUTS.contains(key) && value.parse::<u64>().is_ok_and(|it| it > MAX_SECONDS)
@@ -123,15 +124,15 @@ impl Policy {
 mod tests {
     use super::*;
     use crate::core::{self, Input};
-    use crate::test_fleet::{group, size, submission, time};
+    use crate::test_application::{group, size, submission, time};
 
     #[test]
-    fn every_timer_reads_back() {
+    fn the_longest_timeouts_are_limited_and_can_be_stored() {
         let longest = u64::MAX.to_string();
         let text: Vec<String> = TIMEOUTS.map(|key| format!("{key}={longest}")).into();
         let text = text.join(" ");
-        assert_eq!(Policy::too_long(&text), TIMEOUTS);
-        assert!(Policy::too_long("gangRepairInSeconds=60").is_empty());
+        assert_eq!(Policy::find_too_long_timeouts(&text), TIMEOUTS);
+        assert!(Policy::find_too_long_timeouts("gangRepairInSeconds=60").is_empty());
         let policy = Policy::parse(&text);
         assert_eq!(policy.placeholder_timeout_ms, MAX_SECONDS * 1_000);
         let groups = vec![group("g", 1, size(1, 0))];

@@ -1,5 +1,5 @@
-//! Properties of random histories: both machines agree in the end, and all allocations are
-//! released.
+//! Properties of random histories of one application. In the end both machines agree, and no
+//! allocation is left without a live task.
 
 use hayward_vocabulary::Size;
 use proptest::prelude::*;
@@ -9,8 +9,9 @@ use crate::frontend::Input;
 use crate::messages::{Termination, ToCore, ToFront};
 use crate::policy::{Admission, Policy, Style, WhenShort};
 use crate::task::Event;
-use crate::test_fleet::{TestFleet, group, id, node, size, space};
+use crate::test_application::{TestApplication, group, node, size, space, task_id};
 
+/// One step of a history. Numbers select a task, a node or an allocation.
 #[derive(Debug, Clone, Copy)]
 enum TestEvent {
     Advance(u64),
@@ -84,85 +85,85 @@ fn is_request_event(event: Event) -> bool {
     )
 }
 
-fn apply_event(fleet: &mut TestFleet, event: TestEvent) {
-    let is_submitted = fleet.core.is_some();
+fn apply_event(test_app: &mut TestApplication, event: TestEvent) {
+    let is_submitted = test_app.core.is_some();
     match event {
-        TestEvent::Advance(ms) => fleet.advance(ms),
+        TestEvent::Advance(ms) => test_app.advance(ms),
         TestEvent::AddTask(number, amount, in_group) => {
-            let is_new = !fleet.front.tasks.contains_key(name(number).as_str());
-            if is_new && !fleet.front.head.state.is_dead() {
-                fleet.add_task(&name(number), size(amount, 0), in_group.then_some("g"));
+            let is_new = !test_app.front.tasks.contains_key(name(number).as_str());
+            if is_new && !test_app.front.head.state.is_dead() {
+                test_app.add_task(&name(number), size(amount, 0), in_group.then_some("g"));
             }
         }
         TestEvent::TaskEvent(number, event) if is_request_event(event) => {
-            fleet.apply_to_task(&name(number), event);
+            test_app.apply_to_task(&name(number), event);
         }
         TestEvent::Place(number, on) if is_submitted => {
-            fleet.place_task(&name(number), NODES[usize::from(on)]);
+            test_app.place_task(&name(number), NODES[usize::from(on)]);
         }
         TestEvent::RunPass(a, b, open) if is_submitted => {
             let mut spaces = vec![space("a", size(a, 0)), space("b", size(b, 0))];
             spaces[0].open = open;
-            fleet.run_pass(spaces);
+            test_app.run_pass(spaces);
         }
         TestEvent::LoseNode(number) if is_submitted => {
             let node = node(NODES[usize::from(number)]);
-            fleet.core(core::Input::NodeLost { node });
+            test_app.apply_to_core(core::Input::NodeLost { node });
         }
         TestEvent::Preempt(number) if is_submitted => {
-            let mut keys = fleet.core_app().allocations.keys().cloned();
+            let mut keys = test_app.core().allocations.keys().cloned();
             if let Some(key) = keys.nth(usize::from(number)) {
-                fleet.core(core::Input::Preempt {
+                test_app.apply_to_core(core::Input::Preempt {
                     key,
                     termination: Termination::PreemptedByScheduler,
                 });
             }
         }
-        TestEvent::ReturnPlaceholder(number) => return_placeholder(fleet, number),
+        TestEvent::ReturnPlaceholder(number) => return_placeholder(test_app, number),
         TestEvent::Confirm(number) => {
-            fleet.apply(Input::Confirmed {
-                id: id(&name(number)),
+            test_app.apply(Input::Confirmed {
+                id: task_id(&name(number)),
             });
         }
         TestEvent::Complete => {
-            fleet.apply(Input::Complete);
+            test_app.apply(Input::Complete);
         }
         TestEvent::Fail => {
-            fleet.apply(Input::Fail { reason: None });
+            test_app.apply(Input::Fail { reason: None });
         }
         TestEvent::Kill => {
-            fleet.apply(Input::Kill);
+            test_app.apply(Input::Kill);
         }
-        TestEvent::PauseMessages => fleet.messages_paused = true,
-        TestEvent::ResumeMessages => fleet.resume_messages(),
-        TestEvent::RepeatMessages => repeat_messages(fleet),
+        TestEvent::PauseMessages => test_app.messages_paused = true,
+        TestEvent::ResumeMessages => test_app.resume_messages(),
+        TestEvent::RepeatMessages => repeat_messages(test_app),
         _ => {}
     }
 }
 
-fn return_placeholder(fleet: &mut TestFleet, number: u8) {
-    let tasks = fleet.front.tasks.values();
+fn return_placeholder(test_app: &mut TestApplication, number: u8) {
+    let tasks = test_app.front.tasks.values();
     let mut placeholders = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
     let placeholder = placeholders
         .nth(usize::from(number))
         .map(|it| it.id.clone());
     if let Some(id) = placeholder {
-        fleet.apply_to_task(id.as_str(), Event::Complete);
+        test_app.apply_to_task(id.as_str(), Event::Complete);
     }
 }
 
 /// Repeats the last messages of both machines.
-fn repeat_messages(fleet: &mut TestFleet) {
-    if let Some(message) = fleet.to_front.last().cloned()
+fn repeat_messages(test_app: &mut TestApplication) {
+    if let Some(message) = test_app.to_front.last().cloned()
         && !matches!(message, ToFront::Updated { .. } | ToFront::Rejected { .. })
     {
-        fleet.apply(Input::Core(message));
+        test_app.apply(Input::Core(message));
     }
-    if let Some(message) = fleet.to_core.last().cloned()
-        && fleet.core.is_some()
+    if let Some(message) = test_app.to_core.last().cloned()
+        && test_app.core.is_some()
         && !matches!(message, ToCore::Submit(_) | ToCore::Ask(_))
     {
-        fleet.core(core::Input::Front(message));
+        test_app.apply_to_core(core::Input::Front(message));
     }
 }
 
@@ -187,19 +188,19 @@ fn assert_usage_is_consistent(core_application: &core::Application) {
     }
 }
 
-/// Returns a fleet with a complete gang whose placeholders are all replaced by tasks.
-fn with_running_gang(fleet: TestFleet, members: u32) -> TestFleet {
-    let mut fleet = fleet.submitted();
+/// Returns an application with a complete gang whose placeholders are all replaced by tasks.
+fn with_running_gang(test_app: TestApplication, members: u32) -> TestApplication {
+    let mut test_app = test_app.after_submission();
     let spaces = || NODES.map(|name| space(name, size(2, 0))).to_vec();
-    fleet.run_pass(spaces());
+    test_app.run_pass(spaces());
     for number in 0..4 {
         if u32::from(number) < members {
-            fleet.add_task(&name(number), size(2, 0), Some("g"));
+            test_app.add_task(&name(number), size(2, 0), Some("g"));
         }
     }
-    fleet.tick();
-    fleet.run_pass(spaces());
-    fleet
+    test_app.tick();
+    test_app.run_pass(spaces());
+    test_app
 }
 
 proptest! {
@@ -216,13 +217,13 @@ proptest! {
             0 => Vec::new(),
             _ => vec![group("g", members, size(2, 0))],
         };
-        let mut fleet = TestFleet::new(groups, policy);
+        let mut test_app = TestApplication::new(groups, policy);
         if starts_running {
-            fleet = with_running_gang(fleet, members);
+            test_app = with_running_gang(test_app, members);
         }
         for event in events {
-            apply_event(&mut fleet, event);
-            if let Some(core_application) = &fleet.core {
+            apply_event(&mut test_app, event);
+            if let Some(core_application) = &test_app.core {
                 assert_usage_is_consistent(core_application);
                 let is_over = matches!(
                     core_application.head.state,
@@ -232,18 +233,18 @@ proptest! {
                 prop_assert!(!is_over || !lacks_successors, "{:?}", core_application.head.groups);
             }
         }
-        fleet.resume_messages();
-        if let Some(core_application) = &fleet.core {
+        test_app.resume_messages();
+        if let Some(core_application) = &test_app.core {
             // Every ask and allocation of the core belongs to a task of the frontend.
             for key in core_application.allocations.keys().chain(core_application.pending.keys()) {
-                let task = fleet.front.tasks.get(key);
+                let task = test_app.front.tasks.get(key);
                 let alive = task.is_some_and(|it| !it.state.is_terminated());
                 prop_assert!(alive, "{key} belongs to {task:?}");
             }
             // An atomic gang holds nothing before it holds everything.
             let state = core_application.head.state;
             if policy.admission == Admission::Atomic && state == core::State::Accepted {
-                let held = fleet.placeholders().len();
+                let held = test_app.placeholders().len();
                 prop_assert!(held == 0 || core_application.head.formed, "{held} of {members}");
             }
         }

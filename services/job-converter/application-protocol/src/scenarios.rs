@@ -1,4 +1,4 @@
-//! Worked scenarios of the protocol that concern these state machines, by number.
+//! Scenarios of the protocol specification that concern these state machines, one test for each.
 //!
 //! Scenarios about queues, order, preemption and placement rules are tested with the planner.
 
@@ -8,7 +8,6 @@ use hayward_vocabulary::Size;
 
 use crate::core::{self, State as Core};
 use crate::frontend::{Effect, Input, State as Front};
-use crate::groups;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::operation_results::{Added, NotRemoved, TaskAdded, TaskNotAdded};
@@ -16,8 +15,9 @@ use crate::partition::{Limits, Partition};
 use crate::policy::{Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task, TaskSpec};
-use crate::test_fleet::{
-    TestFleet, ann, app, ask, group, id, metadata, node, size, submission, time,
+use crate::task_groups;
+use crate::test_application::{
+    TestApplication, ann, app, ask, group, metadata, node, size, submission, task_id, time,
 };
 
 fn in_queue(queue: &str) -> Metadata {
@@ -68,18 +68,18 @@ fn live_tasks_prevent_a_removal() {
         ..TaskSpec::default()
     };
     partition
-        .add_task(&names[0], &id("t"), spec, time(1))
+        .add_task(&names[0], &task_id("t"), spec, time(1))
         .unwrap();
     partition
-        .apply_to_task(&names[0], &id("t"), Event::Init, time(1))
+        .apply_to_task(&names[0], &task_id("t"), Event::Init, time(1))
         .unwrap();
     partition
-        .add_task(&names[1], &id("t"), TaskSpec::default(), time(1))
+        .add_task(&names[1], &task_id("t"), TaskSpec::default(), time(1))
         .unwrap();
     for event in [Event::Reject, Event::Fail] {
         assert!(
             partition
-                .apply_to_task(&names[1], &id("t"), event, time(1))
+                .apply_to_task(&names[1], &task_id("t"), event, time(1))
                 .unwrap()
                 .applied
         );
@@ -95,7 +95,7 @@ fn live_tasks_prevent_a_removal() {
     );
     assert!(partition.get(&names[2]).is_some());
     let forced = partition.remove(&names[0], true).unwrap();
-    let stop = Effect::Stop { task: id("t") };
+    let stop = Effect::Stop { task: task_id("t") };
     assert_eq!(forced, [stop, Effect::ToCore(ToCore::Remove)]);
 }
 
@@ -108,103 +108,103 @@ fn tasks_are_added_once_and_removed() {
         .unwrap();
     let count = |partition: &Partition| partition.get(&name).unwrap().tasks.len();
     let spec = TaskSpec::default;
-    let first = partition.add_task(&name, &id("1"), spec(), time(1));
+    let first = partition.add_task(&name, &task_id("1"), spec(), time(1));
     assert_eq!(first, Ok(TaskAdded::Created));
     partition
-        .add_task(&name, &id("2"), spec(), time(1))
+        .add_task(&name, &task_id("2"), spec(), time(1))
         .unwrap();
-    let result = partition.add_task(&name, &id("2"), spec(), time(1));
+    let result = partition.add_task(&name, &task_id("2"), spec(), time(1));
     assert_eq!((result, count(&partition)), (Ok(TaskAdded::Existing), 2));
-    let unknown = partition.add_task(&app("other"), &id("1"), spec(), time(1));
+    let unknown = partition.add_task(&app("other"), &task_id("1"), spec(), time(1));
     assert_eq!(unknown, Err(TaskNotAdded::NotFound));
-    partition.remove_task(&name, &id("9"));
-    partition.remove_task(&app("other"), &id("1"));
+    partition.remove_task(&name, &task_id("9"));
+    partition.remove_task(&app("other"), &task_id("1"));
     assert_eq!(count(&partition), 2);
-    partition.remove_task(&name, &id("1"));
+    partition.remove_task(&name, &task_id("1"));
     assert_eq!(count(&partition), 1);
-    partition.remove_task(&name, &id("2"));
+    partition.remove_task(&name, &task_id("2"));
     assert_eq!(count(&partition), 0);
 }
 
-fn warnings(fleet: &TestFleet) -> usize {
+fn count_warnings(test_app: &TestApplication) -> usize {
     let is_warning = |it: &&Effect| matches!(it, Effect::Warn { .. });
-    fleet.effects.iter().filter(is_warning).count()
+    test_app.effects.iter().filter(is_warning).count()
 }
 
 #[test]
 fn failing_twice_fails_the_application() {
-    let mut fleet = TestFleet::plain();
-    fleet.tick();
+    let mut test_app = TestApplication::without_groups();
+    test_app.tick();
     for name in ["new", "pending", "scheduling", "allocated"] {
-        fleet.add_task(name, Size::default(), None);
+        test_app.add_task(name, Size::default(), None);
     }
     for name in ["pending", "scheduling", "allocated"] {
-        fleet.apply_to_task(name, Event::Init);
+        test_app.apply_to_task(name, Event::Init);
     }
     for name in ["scheduling", "allocated"] {
-        fleet.apply_to_task(name, Event::Submit);
+        test_app.apply_to_task(name, Event::Submit);
     }
-    fleet.apply_to_task("allocated", Event::Allocate);
-    assert_eq!(fleet.front.head.state, Front::Accepted);
+    test_app.apply_to_task("allocated", Event::Allocate);
+    assert_eq!(test_app.front.head.state, Front::Accepted);
     let fail = || Input::Fail { reason: None };
-    assert_eq!(fleet.apply(fail()), None);
+    assert_eq!(test_app.apply(fail()), None);
     assert_eq!(
-        (fleet.front.head.state, warnings(&fleet)),
+        (test_app.front.head.state, count_warnings(&test_app)),
         (Front::Failing, 3)
     );
-    assert_eq!(fleet.apply(fail()), None);
+    assert_eq!(test_app.apply(fail()), None);
     assert_eq!(
-        (fleet.front.head.state, warnings(&fleet)),
+        (test_app.front.head.state, count_warnings(&test_app)),
         (Front::Failed, 6)
     );
     assert_eq!(
-        fleet.task_state("new"),
+        test_app.task_state("new"),
         Task::New,
         "a failure reported by the owner ends no task"
     );
 
-    let mut fleet = TestFleet::plain();
-    assert_eq!(fleet.apply(fail()), Some(Reason::NotLegalHere));
-    assert_eq!(fleet.front.head.state, Front::New);
-    fleet.front.head.state = Front::Submitted;
-    fleet.apply(fail());
-    assert_eq!(fleet.front.head.state, Front::Failing);
-    fleet.apply(fail());
+    let mut test_app = TestApplication::without_groups();
+    assert_eq!(test_app.apply(fail()), Some(Reason::NotLegalHere));
+    assert_eq!(test_app.front.head.state, Front::New);
+    test_app.front.head.state = Front::Submitted;
+    test_app.apply(fail());
+    assert_eq!(test_app.front.head.state, Front::Failing);
+    test_app.apply(fail());
     assert_eq!(
-        (fleet.front.head.state, warnings(&fleet)),
+        (test_app.front.head.state, count_warnings(&test_app)),
         (Front::Failed, 0)
     );
 }
 
 #[test]
 fn completing_a_waiting_task_withdraws_its_ask() {
-    let mut fleet = TestFleet::plain();
-    fleet.add_task("t", Size::default(), None);
-    fleet.to_core.clear();
+    let mut test_app = TestApplication::without_groups();
+    test_app.add_task("t", Size::default(), None);
+    test_app.to_core.clear();
     for event in [Event::Init, Event::Submit, Event::Complete] {
-        assert_eq!(fleet.apply_to_task("t", event), None);
+        assert_eq!(test_app.apply_to_task("t", event), None);
     }
-    assert_eq!(fleet.task_state("t"), Task::Completed);
-    let sent = fleet
+    assert_eq!(test_app.task_state("t"), Task::Completed);
+    let sent = test_app
         .to_core
         .iter()
         .filter(|it| !matches!(it, ToCore::Ask(_)));
     let sent: Vec<_> = sent.cloned().collect();
-    assert_eq!(sent, [ToCore::ReleaseAsk { key: id("t") }]);
+    assert_eq!(sent, [ToCore::ReleaseAsk { key: task_id("t") }]);
 }
 
-/// An allocation and a kill may cross each other.
+/// The core may allocate before it receives the kill.
 #[test]
 fn an_allocation_for_an_ending_task_is_released_with_its_end() {
-    let mut fleet = TestFleet::plain();
-    fleet.add_task("t", Size::default(), None);
-    let mut fleet = fleet.submitted();
-    assert_eq!(fleet.task_state("t"), Task::Scheduling);
-    assert_eq!(fleet.apply(Input::Kill), None);
-    assert_eq!(fleet.place_task("t", "a"), None);
-    assert!(fleet.core_app().allocations.contains_key(&id("t")));
-    assert_eq!(fleet.apply_to_task("t", Event::Killed), None);
-    assert!(fleet.core_app().allocations.is_empty());
+    let mut test_app = TestApplication::without_groups();
+    test_app.add_task("t", Size::default(), None);
+    let mut test_app = test_app.after_submission();
+    assert_eq!(test_app.task_state("t"), Task::Scheduling);
+    assert_eq!(test_app.apply(Input::Kill), None);
+    assert_eq!(test_app.place_task("t", "a"), None);
+    assert!(test_app.core().allocations.contains_key(&task_id("t")));
+    assert_eq!(test_app.apply_to_task("t", Event::Killed), None);
+    assert!(test_app.core().allocations.is_empty());
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn policy_parameters_parse() {
 }
 
 /// Creates a core with pending placeholders.
-fn core_with(groups: Vec<groups::TaskGroup>, policy: Policy) -> core::Application {
+fn core_with(groups: Vec<task_groups::TaskGroup>, policy: Policy) -> core::Application {
     let mut core = core::Application::new(submission(groups, policy), time(0));
     core.step(core::Input::Admitted(Ok(())), time(0));
     core
@@ -255,7 +255,7 @@ fn add_ask(core: &mut core::Application, ask: Ask) {
 fn place_task(core: &mut core::Application, key: &str, size: Size, group: Option<&str>) {
     add_ask(core, ask(key, size, group));
     let input = core::Input::Placed {
-        key: id(key),
+        key: task_id(key),
         node: node("a"),
     };
     apply(core, input);
@@ -271,7 +271,7 @@ fn placeholder(key: &str, size: Size, group: &str) -> Ask {
 fn place_placeholder(core: &mut core::Application, key: &str, size: Size, group: &str) {
     add_ask(core, placeholder(key, size, group));
     let input = core::Input::Placed {
-        key: id(key),
+        key: task_id(key),
         node: node("a"),
     };
     apply(core, input);
@@ -279,7 +279,7 @@ fn place_placeholder(core: &mut core::Application, key: &str, size: Size, group:
 
 fn confirm(key: &str, termination: Termination) -> core::Input {
     core::Input::Front(ToCore::Confirm {
-        key: id(key),
+        key: task_id(key),
         termination,
     })
 }
@@ -309,7 +309,7 @@ fn an_application_recovers_from_its_rows() {
     // The planner decides which of them fit: two of fifty.
     for (key, node_name) in [("3", "a"), ("5", "b")] {
         let input = core::Input::Placed {
-            key: id(key),
+            key: task_id(key),
             node: node(node_name),
         };
         apply(&mut core, input);
@@ -337,7 +337,7 @@ fn an_application_recovers_from_its_rows() {
     assert_eq!(
         restored.head.submitted_at,
         time(0),
-        "its age is that of its first ask"
+        "the age of the application is that of its first ask"
     );
 }
 
@@ -355,7 +355,7 @@ fn a_task_for_a_dead_application_is_refused_with_its_failure() {
     };
     partition.apply_core_message(&name, message, time(3));
     let refused = partition
-        .add_task(&name, &id("t"), TaskSpec::default(), time(4))
+        .add_task(&name, &task_id("t"), TaskSpec::default(), time(4))
         .unwrap_err();
     let TaskNotAdded::Dead { state, failure } = refused else {
         panic!("{refused:?}");
@@ -384,28 +384,28 @@ fn a_task_for_a_dead_application_is_refused_with_its_failure() {
 fn a_confirmation_for_a_removed_application_is_answered() {
     let mut partition = Partition::new(Limits::default());
     let name = app("app-1");
-    assert!(partition.confirm(&name, &id("t"), time(1)).is_none());
+    assert!(partition.confirm(&name, &task_id("t"), time(1)).is_none());
     partition
         .add("jobs", &name, in_queue("root.a"), time(1))
         .unwrap();
     partition
-        .add_task(&name, &id("t"), TaskSpec::default(), time(1))
+        .add_task(&name, &task_id("t"), TaskSpec::default(), time(1))
         .unwrap();
-    let result = partition.confirm(&name, &id("t"), time(1)).unwrap();
+    let result = partition.confirm(&name, &task_id("t"), time(1)).unwrap();
     assert_eq!(
         (result.applied, result.reason),
         (false, Some(Reason::NoRelease))
     );
-    let unknown = partition.apply_to_task(&name, &id("u"), Event::Complete, time(1));
+    let unknown = partition.apply_to_task(&name, &task_id("u"), Event::Complete, time(1));
     assert!(unknown.is_none());
     partition.remove(&name, true).unwrap();
-    let result = partition.confirm(&name, &id("t"), time(2)).unwrap();
+    let result = partition.confirm(&name, &task_id("t"), time(2)).unwrap();
     assert_eq!(
         (result.applied, result.reason),
         (false, Some(Reason::ApplicationGone))
     );
     let late = ToFront::Allocated {
-        key: id("t"),
+        key: task_id("t"),
         node: node("a"),
     };
     let step = partition.apply_core_message(&name, late, time(3));

@@ -6,9 +6,9 @@ use hayward_vocabulary::{NodeName, Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::groups::TaskGroup;
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination};
+use crate::task_groups::TaskGroup;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {
@@ -166,8 +166,8 @@ pub struct TaskSpec {
     /// Whether other tasks depend on this one. It is preempted last.
     #[serde(default)]
     pub originator: bool,
-    #[serde(default)]
-    pub placing: PlacementConstraints,
+    #[serde(default, rename = "placing")]
+    pub placement: PlacementConstraints,
     #[serde(default)]
     pub runtime: Runtime,
 }

@@ -47,7 +47,9 @@ pub struct Rule {
     /// Default in milliseconds. 0 disables the timer unless the application sets it.
     pub default_ms: u64,
     pub owner: Owner,
+    /// Event that arms the timer.
     pub starts: &'static str,
+    /// Effect when the timer is due.
     pub expires: &'static str,
 }
 

@@ -3,9 +3,10 @@
 
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
-use crate::test_fleet::{TestFleet, app, id, metadata, node};
+use crate::test_application::{TestApplication, app, metadata, node, task_id};
 use crate::{core, policy::Policy, task};
 
+/// Parses lines such as `Event: From>To, From>To`.
 fn parse_table(list: &str) -> Vec<(String, String, String)> {
     let rows = list.lines().map(str::trim).filter(|row| !row.is_empty());
     let mut transitions = Vec::new();
@@ -13,8 +14,8 @@ fn parse_table(list: &str) -> Vec<(String, String, String)> {
         let (event, pairs) = row.split_once(':').unwrap();
         for pair in pairs.split(',') {
             let (from, to) = pair.split_once('>').unwrap();
-            let text = |it: &str| it.trim().to_owned();
-            transitions.push((text(from), text(event), text(to)));
+            let trimmed = |it: &str| it.trim().to_owned();
+            transitions.push((trimmed(from), trimmed(event), trimmed(to)));
         }
     }
     transitions
@@ -99,25 +100,27 @@ fn core_transitions_match_the_table() {
 }
 
 fn inputs() -> Vec<Input> {
-    let keys = vec![id("t")];
+    let keys = vec![task_id("t")];
     let mut all = vec![
         Input::Tick,
         Input::Recover,
         Input::Complete,
         Input::Fail { reason: None },
         Input::Kill,
-        Input::Confirmed { id: id("t") },
-        Input::Confirmed { id: id("stranger") },
+        Input::Confirmed { id: task_id("t") },
+        Input::Confirmed {
+            id: task_id("unknown"),
+        },
         Input::Core(ToFront::Accepted),
         Input::Core(ToFront::Rejected {
             reason: "no".to_owned(),
         }),
         Input::Core(ToFront::Allocated {
-            key: id("t"),
+            key: task_id("t"),
             node: node("a"),
         }),
         Input::Core(ToFront::AskRejected {
-            key: id("t"),
+            key: task_id("t"),
             reason: "no".to_owned(),
         }),
         Input::Core(ToFront::Release {
@@ -135,7 +138,10 @@ fn inputs() -> Vec<Input> {
             message: None,
         })
     }));
-    all.extend(task::Event::ALL.map(|event| Input::Task { id: id("t"), event }));
+    all.extend(task::Event::ALL.map(|event| Input::Task {
+        id: task_id("t"),
+        event,
+    }));
     all
 }
 
@@ -144,16 +150,16 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
     for state in frontend::State::ALL {
         for task_state in task::State::ALL {
             for input in inputs() {
-                let mut fleet = TestFleet::plain();
-                fleet.add_task("t", hayward_vocabulary::Size::default(), None);
-                fleet.front.head.state = state;
-                let task = fleet.front.tasks.get_mut("t").unwrap();
+                let mut test_app = TestApplication::without_groups();
+                test_app.add_task("t", hayward_vocabulary::Size::default(), None);
+                test_app.front.head.state = state;
+                let task = test_app.front.tasks.get_mut("t").unwrap();
                 task.state = task_state;
-                let before = fleet.front.clone();
-                let step = fleet.front.step(input.clone(), fleet.now);
+                let before = test_app.front.clone();
+                let step = test_app.front.step(input.clone(), test_app.now);
                 let case = format!("{state:?}, task {task_state:?}: {input:?}");
                 if let Some(refused) = &step.refused {
-                    assert_eq!(fleet.front, before, "{case}");
+                    assert_eq!(test_app.front, before, "{case}");
                     assert!(
                         step.transitions.is_empty() && step.effects.is_empty(),
                         "{case}"
@@ -179,15 +185,15 @@ fn each_core_message_is_one_frontend_event() {
         (Running, Core::Completing, Running, false),
         (Running, Core::Expired, Running, false),
     ] {
-        let mut fleet = TestFleet::plain();
-        fleet.front.head.state = from;
+        let mut test_app = TestApplication::without_groups();
+        test_app.front.head.state = from;
         let message = ToFront::Updated {
             state,
             message: None,
         };
-        let refused = fleet.apply(Input::Core(message));
+        let refused = test_app.apply(Input::Core(message));
         assert_eq!(
-            (fleet.front.head.state, refused.is_none()),
+            (test_app.front.head.state, refused.is_none()),
             (to, applied),
             "{state:?}"
         );
@@ -195,24 +201,24 @@ fn each_core_message_is_one_frontend_event() {
 }
 
 #[test]
-fn rows_read_back_what_was_written() {
-    let groups = vec![crate::test_fleet::group(
+fn the_state_is_restored_from_its_rows() {
+    let groups = vec![crate::test_application::group(
         "g",
         2,
-        crate::test_fleet::size(1, 0),
+        crate::test_application::size(1, 0),
     )];
-    let mut fleet = TestFleet::new(groups.clone(), Policy::default()).submitted();
-    fleet.add_task("t", crate::test_fleet::size(1, 0), Some("g"));
-    let json = serde_json::to_string(&fleet.front.head).unwrap();
+    let mut test_app = TestApplication::new(groups.clone(), Policy::default()).after_submission();
+    test_app.add_task("t", crate::test_application::size(1, 0), Some("g"));
+    let json = serde_json::to_string(&test_app.front.head).unwrap();
     let head: frontend::Head = serde_json::from_str(&json).unwrap();
-    assert_eq!(head, fleet.front.head);
-    let tasks: Vec<_> = fleet.front.tasks.values().cloned().collect();
+    assert_eq!(head, test_app.front.head);
+    let tasks: Vec<_> = test_app.front.tasks.values().cloned().collect();
     let json = serde_json::to_string(&tasks).unwrap();
     let tasks: Vec<task::Task> = serde_json::from_str(&json).unwrap();
     let restored = frontend::Application::from_rows(head, tasks);
-    assert_eq!(restored.tasks, fleet.front.tasks);
+    assert_eq!(restored.tasks, test_app.front.tasks);
 
-    let core_application = fleet.core_app();
+    let core_application = test_app.core();
     let json = serde_json::to_string(&(
         &core_application.head,
         &core_application.allocations,
@@ -226,10 +232,10 @@ fn rows_read_back_what_was_written() {
         allocations,
     };
     assert_eq!(restored, *core_application);
-    // A frontend that is restored by its id alone is still the same application.
+    // The rows also name the application and its metadata.
     assert_eq!(restored.head.submission.id, app("app-1"));
     assert_eq!(
         metadata(groups, Policy::default()),
-        fleet.front.head.metadata
+        test_app.front.head.metadata
     );
 }

@@ -1,8 +1,8 @@
 //! Order of waiting gangs: repairs first, then by age (I13).
 //!
-//! A younger gang may overtake one that does not fit, until that one has waited for `fence_ms`. A
-//! stream of small gangs therefore cannot starve a large one. A gang that can never fit blocks no
-//! other.
+//! A younger gang may overtake an older gang that does not fit, until the older gang has waited for
+//! `fence_ms`. A stream of small gangs therefore cannot starve a large one. A gang that can never
+//! fit blocks no other.
 
 use std::collections::BTreeMap;
 
@@ -55,10 +55,10 @@ pub fn decide_all(waiting: &[WaitingGang], pass: &mut AdmissionPass) -> Vec<(App
         let key = |it: &WaitingGang| (!it.repair, it.since);
         key(a).cmp(&key(b)).then_with(|| a.app.cmp(&b.app))
     });
-    let mut fence: Option<AppId> = None;
+    let mut blocking_gang: Option<AppId> = None;
     let mut decisions = Vec::new();
     for gang in gangs {
-        if let Some(older) = &fence {
+        if let Some(older) = &blocking_gang {
             decisions.push((gang.app.clone(), Decision::Behind(older.clone())));
             continue;
         }
@@ -66,7 +66,7 @@ pub fn decide_all(waiting: &[WaitingGang], pass: &mut AdmissionPass) -> Vec<(App
         let has_waited_long = pass.now.ms_since(gang.since) >= pass.fence_ms;
         let is_waiting = matches!(decision, Decision::Admission(Outcome::Waiting(_)));
         if is_waiting && (has_waited_long || gang.repair) {
-            fence = Some(gang.app.clone());
+            blocking_gang = Some(gang.app.clone());
         }
         decisions.push((gang.app.clone(), decision));
     }

@@ -280,7 +280,7 @@ impl Applications {
             }
             return;
         }
-        // Only marked tasks need a check: changed verdicts and new asks mark theirs.
+        // A changed verdict or a new ask marks its task as dirty, so only dirty tasks need a check.
         let dirty = self.dirty.get(id);
         let all_keys = dirty.filter(|it| it.all).map(|_| core.pending.keys());
         let dirty_keys = dirty.filter(|it| !it.all).map(|it| it.keys.iter());

@@ -33,7 +33,8 @@ pub(super) struct PlaceholderEnd {
 impl AppRecord {
     fn free_allocations(&self) -> Vec<FreeAllocation> {
         let free = self.allocations.iter().filter(|(_, it)| {
-            // A task may have ended before its allocation was first observed.
+            // The end of a task's allocation may be the first thing observed, so an ended
+            // allocation of a task can still be bound.
             it.bound_task.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
         });
         free.map(|(id, it)| FreeAllocation {
@@ -92,9 +93,9 @@ impl AppRecord {
 
     /// Returns the placeholder chosen for each task, among placeholders with an allocation.
     pub fn placeholder_by_task(&self) -> BTreeMap<TaskId, TaskId> {
-        let gang = self.core.as_ref();
-        let gang = gang.filter(|core| !core.head.submission.task_groups.is_empty());
-        let held = gang.into_iter().flat_map(|core| &core.allocations);
+        let core = self.core.as_ref();
+        let core = core.filter(|core| !core.head.submission.task_groups.is_empty());
+        let held = core.into_iter().flat_map(|core| &core.allocations);
         let pairs = held.filter_map(|(placeholder, held)| {
             let (ask, _) = held.successor.as_ref()?;
             Some((ask.key.clone(), placeholder.clone()))
@@ -253,7 +254,7 @@ impl Applications {
         }
     }
 
-    /// Handles the end of a placeholder's allocation that no task took over.
+    /// Handles the end of a placeholder's allocation.
     pub(super) fn apply_placeholder_end(
         &mut self,
         id: &AppId,
@@ -272,12 +273,12 @@ impl Applications {
         };
         let termination = end.termination;
         if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
-            // The task that replaced it was completed in the meantime.
+            // The task that replaced the placeholder has completed in the meantime.
             self.complete_replacement(id, key.clone(), now);
             return;
         }
-        // The group shrank and the scheduler removed its newest allocation. The group has another
-        // allocation to spare, and the placeholder is bound to that one.
+        // If the group shrank, the scheduler removed the newest allocation. The placeholder is then
+        // bound to another free allocation of the group.
         let group = core.allocations[key].ask.group.clone();
         let number = record.group_number(group.as_ref().map(GroupName::as_str));
         let spare = record

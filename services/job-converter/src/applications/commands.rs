@@ -153,7 +153,7 @@ impl Applications {
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
-    /// Returns the task groups and queue of an application, which its tasks depend on.
+    /// Returns the properties of an application that its tasks depend on.
     pub fn task_context(&self, id: &AppId, owner: &OwnerFilter) -> Result<TaskContext, Refusal> {
         self.find_owned(id, owner)?;
         let application = self.partition.get(id);
@@ -212,12 +212,12 @@ impl Applications {
         &mut self,
         id: &AppId,
         owner: &OwnerFilter,
-        how: RemovalMode,
+        mode: RemovalMode,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
         self.find_owned(id, owner)?;
-        match self.partition.remove(id, how == RemovalMode::Force) {
-            // Withdrawing the demand ends its processes.
+        match self.partition.remove(id, mode == RemovalMode::Force) {
+            // Withdrawing the demand ends the processes of the application.
             Ok(_) => {
                 self.withdraw(id, batch);
                 Ok(())
@@ -267,8 +267,8 @@ impl Applications {
         moment: &Moment,
     ) -> Result<Vec<bool>, Refusal> {
         let user = self.find_owned(id, owner)?.user.clone();
-        let names: Vec<&TaskId> = tasks.iter().map(|task| &task.id).collect();
-        self.check_new_tasks(id, owner, &names)?;
+        let ids: Vec<&TaskId> = tasks.iter().map(|task| &task.id).collect();
+        self.check_new_tasks(id, owner, &ids)?;
         let mut created = Vec::with_capacity(tasks.len());
         for NewTask { id: task, content } in tasks {
             let TaskContent { spec, program } = content;
@@ -341,8 +341,8 @@ impl Applications {
         Ok(result)
     }
 
-    /// Confirms the end of a task. Unknown tasks are no error. Returns 404 only if the application
-    /// never existed.
+    /// Confirms the end of a task. An unknown task is no error. Fails only if the application never
+    /// existed, or belongs to another user.
     pub fn confirm(
         &mut self,
         id: &AppId,

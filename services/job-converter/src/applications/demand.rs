@@ -1,26 +1,27 @@
 //! Demand of applications: one entry per task that may be placed, and one per group for its
-//! placeholders. It is pure and always computed from the whole state.
+//! placeholders. The functions are pure and compute each entry from the whole state.
 
 use std::collections::BTreeSet;
 
 use hayward_job_converter_api::{DemandEntry, Part};
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::frontend;
-use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_job_converter_application_protocol::policy::Admission;
 use hayward_job_converter_application_protocol::task::State;
+use hayward_job_converter_application_protocol::task_groups::TaskGroup;
 use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
 
 use super::record::{AppRecord, Slot};
 
-/// Gang name. All groups of an application form one gang.
+/// Name of the only gang of an application. All groups of an application form one gang.
 const GANG_NAME: &str = "gang";
 
-/// Returns the entry of a task that may have a process. `placeholder` is the one that it replaces.
+/// Returns the entry of a task that may have a process. `placeholder` is the placeholder that the
+/// task replaces.
 pub fn task_entry(
     record: &AppRecord,
     front: &frontend::Application,
@@ -45,13 +46,13 @@ pub fn task_entry(
         let held = core.allocations.get(placeholder)?;
         &held.successor.as_ref()?.0
     } else {
-        let open = matches!(
+        let is_open = matches!(
             core.head.state,
             core::State::Accepted | core::State::Running | core::State::Completing
         );
         let ask = core.pending.get(task)?;
-        // A task with placeholders waits for the replacement.
-        if !open || core.is_replaceable(ask) {
+        // A task whose group has placeholders waits until it can replace one of them.
+        if !is_open || core.is_replaceable(ask) {
             return None;
         }
         ask
@@ -59,26 +60,26 @@ pub fn task_entry(
     let spec = front.tasks.get(task).map(|it| it.spec.clone());
     let spec = spec.unwrap_or_default();
     let priority = ask.priority;
-    let mut entry = empty_entry(record, Slot::Task(number), ask.size.clone());
+    let mut entry = base_entry(record, Slot::Task(number), ask.size.clone());
     entry.submitted_at = ask.created_at;
     entry.queued = requested_queue(record, front, priority).map(|queued| {
         Box::new(Queued {
             originator: spec.originator,
-            required_node: spec.placing.required_node,
-            preempts: spec.placing.preempts,
-            preemptable: spec.placing.preemptable,
+            required_node: spec.placement.required_node,
+            preempts: spec.placement.preempts,
+            preemptable: spec.placement.preemptable,
             ..queued
         })
     });
-    entry.machines = spec.placing.machines;
-    entry.apart = spec.placing.apart.map(|spread| Apart {
+    entry.machines = spec.placement.machines;
+    entry.apart = spec.placement.apart.map(|spread| Apart {
         group: record.application_work_id(),
         by_label: spread.by_label,
     });
     entry.part = Some(Part {
         replaces: placeholder.and_then(|it| record.allocation_of(it)).cloned(),
     });
-    entry.launch = launch(record, front, task, stop_grace_ms);
+    entry.launch = task_launch(record, front, task, stop_grace_ms);
     Some(entry)
 }
 
@@ -92,7 +93,7 @@ pub fn group_entry(
     let placeholders = count_placeholders(record, front, group);
     let core = record.core.as_ref()?;
     let slot = Slot::Group(number);
-    let mut entry = empty_entry(record, slot, group.min_resource.clone());
+    let mut entry = base_entry(record, slot, group.min_resource.clone());
     if placeholders == 0 {
         return None;
     }
@@ -127,7 +128,7 @@ pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<
     if !requested || is_decided || front.head.state.is_dead() {
         return None;
     }
-    let mut entry = empty_entry(record, Slot::Queue, Size::default());
+    let mut entry = base_entry(record, Slot::Queue, Size::default());
     entry.submitted_at = core.head.submitted_at;
     entry.max_processes = 0;
     entry.remaining_tasks = 0;
@@ -136,7 +137,7 @@ pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<
 }
 
 /// Returns true if the application uses a queue, which then admits it first. Applications without a
-/// queue are served in classes, and each task is judged alone.
+/// queue are served in classes, and the scheduler decides about each task alone.
 pub fn needs_admission(front: &frontend::Application) -> bool {
     let metadata = &front.head.metadata;
     let has_queue = !metadata.queue_name.is_empty() || metadata.pool.is_some();
@@ -159,8 +160,8 @@ fn count_placeholders(record: &AppRecord, front: &frontend::Application, group: 
     let requested = core.pending.values();
     let requested = requested.filter(|it| it.placeholder && in_group(it.group.as_ref()));
     let held = core.allocations.values().filter(|held| {
-        let counts = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
-        held.ask.placeholder && counts && in_group(held.ask.group.as_ref())
+        let is_counted = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
+        held.ask.placeholder && is_counted && in_group(held.ask.group.as_ref())
     });
     let lost = core.lost_members();
     let lost = lost.iter().filter(|it| it.group == group.name);
@@ -168,7 +169,7 @@ fn count_placeholders(record: &AppRecord, front: &frontend::Application, group: 
     (requested.count() + held.count()) as u64 + lost
 }
 
-fn empty_entry(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
+fn base_entry(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
     DemandEntry {
         work: record.work_id(slot),
         kind: WorkKind::Job,
@@ -215,7 +216,7 @@ fn requested_queue(
     })
 }
 
-fn launch(
+fn task_launch(
     record: &AppRecord,
     front: &frontend::Application,
     task: &TaskId,

@@ -1,7 +1,7 @@
-//! Delivers messages between the two machines of an application until none are left.
+//! Delivers messages between the frontend and the core of an application until none are left.
 //!
-//! Replacements are delayed. The core chooses a placeholder, and the frontend is informed once the
-//! scheduler has made the exchange ([`super::bindings`]).
+//! A replacement takes time: the core chooses a placeholder for a task. The frontend is informed
+//! once the scheduler has exchanged their allocations ([`super::bindings`]).
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::{Applications, demand};
 enum Message {
     ToCore(ToCore),
     ToFront(ToFront),
-    /// A task that had to end has no process.
+    /// A task that must end has no process, so it has ended.
     Stopped(TaskId),
 }
 
@@ -30,8 +30,8 @@ impl Applications {
         self.deliver(id, queue, now);
     }
 
-    /// Applies an input to the core and delivers the resulting messages. Returns true if it was
-    /// accepted.
+    /// Applies an input to the core and delivers the resulting messages. Returns true if the core
+    /// accepted the input.
     pub(super) fn step_core_and_deliver(
         &mut self,
         id: &AppId,
@@ -81,8 +81,8 @@ impl Applications {
                         self.partition.get(id).is_some_and(demand::needs_admission);
                     record.core = Some(core::Application::new(submission, now));
                     self.mark_dirty(id).all = true;
-                    // A queue admits its applications first. Without a queue, each task is judged
-                    // alone.
+                    // A queue admits its applications first. Without a queue, the scheduler decides
+                    // about each task alone.
                     if !needs_admission {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
                     }
@@ -113,10 +113,10 @@ impl Applications {
         let Some(core) = self.records.get_mut(id).and_then(|it| it.core.as_mut()) else {
             return false;
         };
-        let groups = core.head.groups.clone();
+        let groups_before = core.head.groups.clone();
         let step = core.step(input, now);
         let after = core.head.groups.iter();
-        let changed_groups = after.filter(|(name, group)| groups.get(*name) != Some(*group));
+        let changed_groups = after.filter(|(name, group)| groups_before.get(*name) != Some(*group));
         let changed_groups: Vec<GroupName> = changed_groups.map(|(name, _)| name.clone()).collect();
         let dirty = self.mark_dirty(id);
         dirty.groups.extend(changed_groups);

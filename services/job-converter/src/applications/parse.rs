@@ -2,13 +2,13 @@
 //! JSON pointer (A8).
 
 use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
-use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup};
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
 use hayward_job_converter_application_protocol::policy::{MAX_SECONDS, Policy};
 use hayward_job_converter_application_protocol::task::{
     PlacementConstraints, Runtime, Spread, TaskSpec,
 };
+use hayward_job_converter_application_protocol::task_groups::{self, Fault, TaskGroup};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
@@ -61,7 +61,7 @@ pub fn parse_application(
     let mut faults = field_faults(submission);
     let list = Value::Array(submission.task_groups.clone());
     let mut group_faults = unsupported_fields(&submission.task_groups);
-    let task_groups = match groups::parse(&list) {
+    let task_groups = match task_groups::parse(&list) {
         Ok(groups) => groups,
         Err(faults) => {
             group_faults.extend(faults);
@@ -108,15 +108,15 @@ fn field_faults(submission: &ApplicationSubmission) -> Vec<FieldFault> {
         faults.push(fault("/queueName", "is not a valid queue name"));
     }
     let pool = submission.pool.as_ref();
-    let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
-    if pool.is_some_and(|it| it.len() > MAX_QUEUE_LENGTH || !is_name(it)) {
+    let is_valid_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
+    if pool.is_some_and(|it| it.len() > MAX_QUEUE_LENGTH || !is_valid_name(it)) {
         faults.push(fault("/pool", "is not a valid pool name"));
     }
     faults.extend(validate::map("/tags", &submission.tags, MAX_TAGS));
     if submission.scheduling_policy_parameters.len() > validate::MAX_TEXT_LENGTH {
         faults.push(fault("/schedulingPolicyParameters", "is too long"));
     }
-    for key in Policy::too_long(&submission.scheduling_policy_parameters) {
+    for key in Policy::find_too_long_timeouts(&submission.scheduling_policy_parameters) {
         let text = format!("{key} is at most {MAX_SECONDS}; leave it out to wait for ever");
         faults.push(fault("/schedulingPolicyParameters", text));
     }
@@ -127,7 +127,7 @@ fn field_faults(submission: &ApplicationSubmission) -> Vec<FieldFault> {
     faults
 }
 
-/// Returns the fields that need no validation.
+/// Returns the metadata of a valid submission, without user groups and task groups.
 fn metadata_fields(submission: &ApplicationSubmission, user: UserName) -> Metadata {
     Metadata {
         queue_name: submission.queue_name.clone(),
@@ -176,7 +176,7 @@ fn size_faults(groups: &[TaskGroup]) -> Vec<Fault> {
             message: it.detail,
         }));
     }
-    let total = groups::placeholder_size(groups);
+    let total = task_groups::placeholder_size(groups);
     let mut amounts = [total.memory_bytes, total.cpu_milli, total.gpu_milli]
         .into_iter()
         .chain(total.extras.into_values());
@@ -189,7 +189,7 @@ fn size_faults(groups: &[TaskGroup]) -> Vec<Fault> {
     faults
 }
 
-/// Task groups and queue of an application, which its tasks depend on.
+/// Properties of an application that its tasks depend on.
 pub struct TaskContext {
     pub groups: Vec<TaskGroup>,
     /// Whether the application uses a pool with queues.
@@ -280,7 +280,7 @@ pub fn parse_task(
     let group = groups.find(|it| Some(&it.name) == name.as_ref());
     let size = match &submission.resources {
         None => group.map_or_else(|| Size::memory(GIB), |it| it.min_resource.clone()),
-        Some(amounts) => groups::parse_amounts(amounts).unwrap_or_else(|new_faults| {
+        Some(amounts) => task_groups::parse_amounts(amounts).unwrap_or_else(|new_faults| {
             let located = new_faults.into_iter();
             faults.extend(located.map(|it| fault(format!("/resources{}", it.pointer), it.message)));
             Size::default()
@@ -291,7 +291,7 @@ pub fn parse_task(
     if alias.as_ref().is_some_and(|it| !is_valid_alias(it)) {
         faults.push(fault("/alias", "must have 1 to 256 bytes"));
     }
-    let placing = parse_placement(submission, context.in_queue).unwrap_or_else(|new_faults| {
+    let placement = parse_placement(submission, context.in_queue).unwrap_or_else(|new_faults| {
         faults.extend(new_faults);
         PlacementConstraints::default()
     });
@@ -304,7 +304,7 @@ pub fn parse_task(
         priority: submission.priority,
         task_group_name: name,
         originator: submission.originator,
-        placing,
+        placement,
         runtime: Runtime::Unassigned,
         ..TaskSpec::default()
     };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_group_names_each_fault_or_drops_the_whole_list() {
+    fn an_invalid_group_is_refused_if_strict_and_drops_all_groups_otherwise() {
         let body = json!({ "taskGroups": [
             { "name": "a", "minMember": 0, "minResource": { "cpu": "x" }, "nodeSelector": {} },
             { "name": "b", "minMember": 1, "minResource": { "cpu": "1" } },
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_task_has_the_size_of_its_group_unless_it_requests_another() {
         let groups = json!([{ "name": "a", "minMember": 1, "minResource": { "cpu": "2" } }]);
-        let groups = context(groups::parse(&groups).unwrap());
+        let groups = context(task_groups::parse(&groups).unwrap());
         let submission = |body: Value| serde_json::from_value::<TaskSubmission>(body).unwrap();
         let plain = submission(json!({ "command": ["/bin/true"], "taskGroupName": "a" }));
         assert_eq!(

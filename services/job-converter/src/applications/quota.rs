@@ -1,6 +1,7 @@
 //! Quotas of applications and their tasks, in total and per user (I25).
 //!
-//! Requests are counted when they are accepted, so requests of one batch count each other.
+//! A request is counted when it is accepted. The next request of the same batch thus sees the
+//! higher count.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ struct UserUsage {
 
 #[derive(Debug, Clone)]
 pub struct Quota {
+    /// Number of live tasks and gang members of all users.
     tasks: usize,
     /// Users with at least one application.
     users: BTreeMap<UserName, UserUsage>,
@@ -54,14 +56,14 @@ impl Quota {
     }
 
     /// Checks the quota for this many more tasks.
-    pub fn check_tasks(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
+    pub fn check_tasks(&self, user: &UserName, additional: usize) -> Result<(), Refusal> {
         let (count, limit) = (self.usage(user).tasks, self.max_user_tasks);
-        if count.saturating_add(more) > limit {
+        if count.saturating_add(additional) > limit {
             let user = user.clone();
             return Err(Refusal::UserTaskLimit { user, count, limit });
         }
         let limit = self.max_tasks;
-        let fits = self.tasks.saturating_add(more) <= limit;
+        let fits = self.tasks.saturating_add(additional) <= limit;
         fits.then_some(()).ok_or(Refusal::TotalTaskLimit(limit))
     }
 
@@ -79,7 +81,7 @@ impl Quota {
         });
     }
 
-    /// Replaces the number of tasks of one application, which was `before`.
+    /// Changes the number of tasks of one application from `before` to `after`.
     pub fn update_tasks(&mut self, user: &UserName, before: usize, after: usize) {
         self.tasks = (self.tasks + after).saturating_sub(before);
         self.update_usage(user, |usage| {

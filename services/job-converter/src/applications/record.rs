@@ -1,4 +1,5 @@
-//! State of an application that is not part of its frontend: the core, and its allocations.
+//! The part of an application's state that is not in its frontend: its core and its allocations.
+//! Also the rows of an application.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ pub struct AppRecord {
     pub core: Option<core::Application>,
     /// Number, program and allocation of each task and placeholder.
     pub tasks: BTreeMap<TaskId, TaskInfo>,
-    /// Task of each number in a work id.
+    /// Task by its number. The work id of the task's demand entry has this number.
     pub task_by_number: BTreeMap<u32, TaskId>,
     pub next_number: u32,
     /// Current allocations, as rm-scheduler publishes them.
@@ -31,7 +32,8 @@ pub struct AppRecord {
     pub task_by_allocation: BTreeMap<AllocationId, TaskId>,
     /// Tasks whose allocation was removed. They are checked when the update is applied.
     pub unallocated: Vec<TaskId>,
-    /// Settled placeholder allocations, by group number.
+    /// Settled placeholder allocations, by group number. Their end is handled, and the demand names
+    /// them, so that the scheduler may grant others.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
     /// Number of tasks and members counted in the quota.
@@ -137,6 +139,7 @@ impl TaskRow {
 pub struct Dirty {
     /// Whether all tasks changed.
     pub all: bool,
+    /// Changed tasks and placeholders.
     pub keys: BTreeSet<TaskId>,
     /// Groups whose counters changed. The counters decide which waiting tasks may be placed.
     pub groups: BTreeSet<GroupName>,
@@ -172,13 +175,13 @@ impl AppRecord {
             Slot::Group(group) => format!("{}{uuid}.g{group}", super::WORK_ID_PREFIX),
             Slot::Queue => format!("{}{uuid}.q", super::WORK_ID_PREFIX),
         };
-        WorkId::new(text).expect("made of good characters")
+        WorkId::new(text).expect("a prefix, a uuid and a number are valid in a work id")
     }
 
     /// Returns the work id of the whole application.
     pub fn application_work_id(&self) -> WorkId {
         let text = format!("{}{}", super::WORK_ID_PREFIX, self.uuid.simple());
-        WorkId::new(text).expect("made of good characters")
+        WorkId::new(text).expect("a prefix, a uuid and a number are valid in a work id")
     }
 
     /// Assigns a number to a task.
@@ -232,7 +235,7 @@ pub fn hash_row(text: &str) -> u64 {
     rustc_hash::FxBuildHasher.hash_one(text)
 }
 
-/// Parses a work id into the uuid of the application and the demand entry.
+/// Parses a work id into the uuid of the application and the slot of the demand entry.
 pub fn parse_work_id(id: &WorkId) -> Option<(Uuid, Slot)> {
     let suffix = id.as_str().strip_prefix(super::WORK_ID_PREFIX)?;
     let (uuid_text, part) = suffix.split_once('.')?;

@@ -1,5 +1,5 @@
-//! Restores both machines of each application from rows. Timers are instants and continue.
-//! Allocations are followed again.
+//! Restores the frontend and the core of each application from rows. Timers are stored as points in
+//! time, so they continue. Allocations arrive again from rm-scheduler.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Applications {
         for head in heads {
             let tasks = by_app.remove(&head.uuid).unwrap_or_default();
             let (front, mut record) = restore_one(head, tasks)?;
-            record.quota_tasks = front.expected();
+            record.quota_tasks = front.open_task_count();
             applications
                 .quota
                 .add_application(&record.user, record.quota_tasks);

@@ -1,5 +1,5 @@
-//! Meaning of a process end for its task. Only a process that ended by itself with status 0
-//! completes the task (decision 0036).
+//! Derives how a task ended from how its process ended. Only a process that ended by itself with
+//! status 0 completes the task (decision 0036).
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;
@@ -15,8 +15,8 @@ pub enum TaskEnd {
     Succeeded,
     /// The program failed or could not be started.
     Failed(Failure),
-    /// The allocation was taken away, or the exit is unknown. The task counts as killed. The text
-    /// is the cause.
+    /// The allocation was vacated, or the exit is unknown. The task counts as killed. The text is
+    /// the cause.
     Killed(Termination, String),
 }
 

@@ -60,8 +60,8 @@ impl Applications {
         self.absorb_verdicts(id, |work| verdicts.get(work.as_str()), now);
         // An accepted application continues at once, because its placeholders may have allocations
         // already.
-        let accepted = |front: &frontend::Application| front.head.state == State::Accepted;
-        if self.partition.get(id).is_some_and(accepted) {
+        let is_accepted = |front: &frontend::Application| front.head.state == State::Accepted;
+        if self.partition.get(id).is_some_and(is_accepted) {
             self.tick(id, now);
         }
         let timer = self.records.get(id).and_then(|record| {
@@ -121,6 +121,7 @@ impl Applications {
         }
     }
 
+    /// Publishes the demand of an application and writes its rows. Returns its uuid if it exists.
     fn write_app(&mut self, id: &AppId, dirty: &Dirty, batch: &mut Batch<Rows>) -> Option<Uuid> {
         let front = self.partition.get(id)?;
         let record = self.records.get_mut(id)?;
@@ -164,7 +165,7 @@ impl Applications {
             let entry = demand::queue_entry(record, front);
             publish(&record.work_id(Slot::Queue), entry.as_ref(), batch);
         }
-        let quota_tasks = front.expected();
+        let quota_tasks = front.open_task_count();
         let tasks_before = std::mem::replace(&mut record.quota_tasks, quota_tasks);
         let user = record.user.clone();
         write_head(record, front, batch);
@@ -214,7 +215,7 @@ impl Applications {
         self.forget(id);
     }
 
-    /// Removes an application whose demand is gone.
+    /// Removes an application whose demand is withdrawn.
     pub(super) fn forget(&mut self, id: &AppId) {
         let Some(record) = self.records.remove(id) else {
             return;

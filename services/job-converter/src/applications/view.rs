@@ -1,4 +1,4 @@
-//! Views of applications.
+//! Views of applications, as users read them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,11 +9,11 @@ use hayward_job_converter_api::applications::{
     ApplicationWarning, GroupView, PlaceholderView, StateLogEntry, WaitView,
 };
 use hayward_job_converter_application_protocol::frontend;
-use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::partition::Partition;
 use hayward_job_converter_application_protocol::state_log::StateLog;
 use hayward_job_converter_application_protocol::task::Task;
+use hayward_job_converter_application_protocol::task_groups::TaskGroup;
 use hayward_vocabulary::WorkId;
 
 use super::commands::{failure_code_name, wire_name};
@@ -259,20 +259,20 @@ fn wait_views(
         .collect()
 }
 
-/// Lists one page of applications. Other users' applications are skipped first, so that no cursor
-/// names one.
+/// Lists one page of applications. Applications of other users are skipped first, so that no cursor
+/// names one of them.
 pub fn list(
     partition: &Partition,
     records: &BTreeMap<AppId, AppRecord>,
     filter: &Filter,
 ) -> ApplicationList {
     use std::ops::Bound::{Excluded, Unbounded};
-    let after = filter.after.as_ref().map_or(Unbounded, Excluded);
+    let first = filter.after.as_ref().map_or(Unbounded, Excluded);
     let is_visible = |record: &AppRecord| {
         let user = filter.user.as_deref();
         user.is_none_or(|user| user == record.user.as_str())
     };
-    let visible = records.range::<AppId, _>((after, Unbounded));
+    let visible = records.range::<AppId, _>((first, Unbounded));
     let visible = visible.filter(|(_, record)| is_visible(record));
     let mut items = Vec::new();
     let mut last = None;

@@ -1,4 +1,5 @@
-//! State of an application in the core: asks, allocations, gang and timers.
+//! State of an application in the core: asks, allocations, gang and timers. An *ask* is the request
+//! of one task or placeholder for an allocation.
 //!
 //! Usage is always computed from the allocations. No sum is stored.
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::core::gang::Group;
+use crate::core::gang::GroupCounters;
 use crate::core::{self, Event, State};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
@@ -25,7 +26,7 @@ pub struct Head {
     /// Time of the earliest ask or allocation, not of the registration.
     pub submitted_at: Timestamp,
     #[serde(default)]
-    pub groups: BTreeMap<GroupName, Group>,
+    pub groups: BTreeMap<GroupName, GroupCounters>,
     /// Whether the gang has ever been complete. Its minimum is enforced from then on.
     #[serde(default)]
     pub formed: bool,
@@ -67,7 +68,7 @@ pub enum Input {
         key: TaskId,
         node: NodeName,
     },
-    /// An allocation is preempted, or leaves because its node does.
+    /// An allocation is preempted, or must leave its node for another reason.
     Preempt {
         key: TaskId,
         termination: Termination,
@@ -129,16 +130,18 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Application {
     pub head: Head,
+    /// Asks without a node, by task.
     pub pending: BTreeMap<TaskId, Ask>,
+    /// Asks with a node, by task.
     pub allocations: BTreeMap<TaskId, Allocation>,
 }
 
 impl Application {
     pub fn new(submission: Submission, now: Timestamp) -> Self {
         let groups = submission.task_groups.iter().map(|group| {
-            let counters = Group {
+            let counters = GroupCounters {
                 minimum: group.min_member,
-                ..Group::default()
+                ..GroupCounters::default()
             };
             (group.name.clone(), counters)
         });
@@ -240,8 +243,8 @@ impl Application {
         sum(self.pending.values().map(|it| &it.size))
     }
 
-    /// Returns the usage of one node. A successor on another node than its placeholder counts
-    /// there.
+    /// Returns the usage of one node. A successor that moves to another node than its placeholder
+    /// already counts on that node.
     pub fn used_on(&self, node: &NodeName) -> Size {
         let mut used = Size::default();
         for allocation in self.allocations.values() {
@@ -273,7 +276,8 @@ impl Application {
         requested || self.placeholders().next().is_some()
     }
 
-    /// Returns the asks for normal placement. An ask with a placeholder waits for the replacement.
+    /// Returns the asks for normal placement. An ask that can replace a placeholder is not among
+    /// them.
     pub fn placeable(&self) -> impl Iterator<Item = &Ask> {
         let accepts_asks = matches!(
             self.head.state,
@@ -283,7 +287,7 @@ impl Application {
         asks.filter(move |ask| accepts_asks && !self.is_replaceable(ask))
     }
 
-    /// Advances the state after an ask or allocation is gone.
+    /// Advances the state after an ask or allocation was removed.
     pub(super) fn advance_state(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let is_empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {

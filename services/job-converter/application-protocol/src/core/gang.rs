@@ -1,9 +1,9 @@
 //! The gang of an application: counters per group, missing members, and the minimum that holds once
 //! the gang was complete (I13).
 //!
-//! A member that ended by itself is fulfilled. A placeholder returned by its owner reduces the
-//! minimum. One that timed out, or was too small for its task, waives the minimum of its group.
-//! Only lost members are repaired.
+//! A member that ended by itself is fulfilled. A placeholder that the owner returned reduces the
+//! minimum by one. A placeholder that timed out, or was too small for its task, waives the minimum
+//! of its group. Only lost members are repaired: they get new placeholders.
 
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,19 +12,21 @@ use crate::admission::{MemberRequest, Placed};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_SHORT;
-use crate::groups::{TaskGroup, placeholder_size};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination, ToFront};
 use crate::policy::{Admission, WhenShort};
 use crate::reason::{Reason, Refused};
 use crate::task::Task;
+use crate::task_groups::{TaskGroup, placeholder_size};
 use crate::timers::Timer;
 use crate::waiting_gangs::WaitingGang;
 
 /// A gang that holds only a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncompleteGang {
+    /// Number of its members.
     pub has: u64,
+    /// Number of missing members.
     pub lacks: u64,
     /// Whether the gang was complete and lost members.
     pub formed: bool,
@@ -32,11 +34,15 @@ pub struct IncompleteGang {
     pub until: Option<Timestamp>,
 }
 
+/// Counters of one task group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct GroupCounters {
     pub minimum: u32,
+    /// Number of placeholders that were created.
     pub count: u32,
+    /// Number of placeholders that a task replaced.
     pub replaced: u32,
+    /// Number of placeholders that ended without a replacement.
     pub timedout: u32,
     /// Number of real members that succeeded.
     #[serde(default)]
@@ -52,7 +58,7 @@ pub struct Group {
     pub waived: bool,
 }
 
-impl Group {
+impl GroupCounters {
     /// Returns the number of placeholders that a real task may still replace.
     pub fn replaceable(&self) -> u32 {
         self.count.saturating_sub(self.replaced + self.timedout)
@@ -60,7 +66,7 @@ impl Group {
 }
 
 impl Application {
-    pub(super) fn update_group(&mut self, ask: &Ask, change: impl FnOnce(&mut Group)) {
+    pub(super) fn update_group(&mut self, ask: &Ask, change: impl FnOnce(&mut GroupCounters)) {
         let name = ask.group.as_ref();
         if let Some(group) = name.and_then(|name| self.head.groups.get_mut(name)) {
             change(group);
@@ -111,7 +117,7 @@ impl Application {
         self.check_minimum(now, step)
     }
 
-    /// Counts the members of a group whose allocation stays.
+    /// Counts the members of a group whose allocation is not being released.
     fn count_live_members(&self, name: &GroupName) -> u32 {
         let is_live = |it: &&Allocation| {
             let retained = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
@@ -149,7 +155,7 @@ impl Application {
 
     /// Returns true if the gang was complete and waits for successors of lost members.
     pub fn lacks_successors(&self) -> bool {
-        let lacks_successor = |group: &Group| group.owed > 0 && !group.waived;
+        let lacks_successor = |group: &GroupCounters| group.owed > 0 && !group.waived;
         self.head.formed && self.head.groups.values().any(lacks_successor)
     }
 
@@ -228,13 +234,12 @@ impl Application {
     pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
         let mut step = Step::default();
         let is_repair = !self.lost_members().is_empty();
-        let all: Vec<&Placed> = placed.iter().collect();
-        for part in all {
-            for _ in 0..part.count {
+        for placed_part in placed {
+            for _ in 0..placed_part.count {
                 let result = if is_repair {
-                    self.repair_member(part, now, &mut step)
+                    self.repair_member(placed_part, now, &mut step)
                 } else {
-                    self.bind_one(part, now, &mut step)
+                    self.bind_one(placed_part, now, &mut step)
                 };
                 if let Err(refused) = result {
                     step.refused = Some(refused);
@@ -246,29 +251,35 @@ impl Application {
         step
     }
 
-    fn bind_one(&mut self, part: &Placed, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn bind_one(
+        &mut self,
+        placed_part: &Placed,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
         let mut asks = self.pending.values();
-        let group_asks = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&part.group));
+        let group_asks =
+            asks.find(|it| it.placeholder && it.group.as_ref() == Some(&placed_part.group));
         let Some(key) = group_asks.map(|ask| ask.key.clone()) else {
             return Err(self.refusal(Reason::UnknownTask, &"Bind"));
         };
-        self.on_placed(&key, part.node.clone(), now, step)
+        self.on_placed(&key, placed_part.node.clone(), now, step)
     }
 
     fn repair_member(
         &mut self,
-        part: &Placed,
+        placed_part: &Placed,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         let submission = &self.head.submission;
         let mut groups = submission.task_groups.iter();
-        let Some(group) = groups.find(|it| it.name == part.group) else {
+        let Some(group) = groups.find(|it| it.name == placed_part.group) else {
             return Err(self.refusal(Reason::UnknownTask, &"Repair"));
         };
         let app: String = submission.id.as_str().chars().take(40).collect();
         let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
-            .expect("a name made of a good name is good");
+            .expect("a prefix, a valid id and a number form a valid id");
         let ask = Task::placeholder(key.clone(), group, now).ask();
         self.head.repairs += 1;
         self.update_group(&ask, |group| group.count += 1);
@@ -277,11 +288,11 @@ impl Application {
         self.head.timers.arm(Timer::Placeholder, due);
         step.send(ToFront::Repaired {
             ask: ask.clone(),
-            node: part.node.clone(),
+            node: placed_part.node.clone(),
         });
         let allocation = Allocation {
             ask,
-            node: part.node.clone(),
+            node: placed_part.node.clone(),
             since: now,
             released: None,
             successor: None,
@@ -316,7 +327,7 @@ impl Application {
         }
     }
 
-    /// Returns the groups that lack members, or had only placeholders for some.
+    /// Returns the groups that lack members, or whose lost members have no successor.
     fn incomplete_groups(&self) -> Vec<String> {
         let lost: Vec<GroupName> = self.lost_members().into_iter().map(|it| it.group).collect();
         let groups = self.head.groups.iter();
@@ -343,14 +354,14 @@ impl Application {
     /// confirmation.
     pub(super) fn request_release(
         &mut self,
-        selected: impl Fn(&Ask) -> bool,
+        is_selected: impl Fn(&Ask) -> bool,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         let termination = Termination::Timeout;
         let mut keys = Vec::new();
         for (key, allocation) in &mut self.allocations {
-            if allocation.released.is_none() && selected(&allocation.ask) {
+            if allocation.released.is_none() && is_selected(&allocation.ask) {
                 allocation.released = Some(termination);
                 keys.push(key.clone());
             }
@@ -358,7 +369,7 @@ impl Application {
         if !keys.is_empty() {
             step.send(ToFront::Release { keys, termination });
         }
-        let waiting = self.pending.values().filter(|ask| selected(ask));
+        let waiting = self.pending.values().filter(|ask| is_selected(ask));
         let keys: Vec<TaskId> = waiting.map(|ask| ask.key.clone()).collect();
         for key in &keys {
             let ask = self.pending.remove(key).expect("it is in the list");

@@ -104,7 +104,7 @@ impl Application {
                 self.on_placeholder_returned(now, step)?;
             }
         } else {
-            // The ask was replacing a placeholder, and the link is no longer needed.
+            // The ask was replacing a placeholder. This placeholder can be replaced again.
             let linked = self.allocations.values_mut().find(|it| {
                 let successor = it.successor.as_ref();
                 successor.is_some_and(|(ask, _)| ask.key == *key)
@@ -231,7 +231,7 @@ impl Application {
         if self.is_replaceable(ask) {
             return Err(self.refusal(Reason::HasPlaceholder, &"Placed"));
         }
-        let ask = self.pending.remove(key).expect("it was there");
+        let ask = self.pending.remove(key).expect("the ask was found above");
         let placeholder = ask.placeholder;
         self.add_allocation(ask, node, now, step);
         self.after_placement(placeholder, now, now, step)

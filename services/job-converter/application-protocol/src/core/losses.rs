@@ -1,4 +1,5 @@
-//! Loss of a node with all its allocations. No confirmation is needed.
+//! Losses in the core: a node with all its allocations, or a single allocation. The core does not
+//! wait for a confirmation.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -64,8 +65,8 @@ impl Application {
         }
     }
 
-    /// Makes asks that were about to move to the node wait again. Their placeholders on other nodes
-    /// can be used again.
+    /// Cancels the replacements that were to run on this node. Their asks wait again, and their
+    /// placeholders can be replaced again.
     fn unlink_successors_on(&mut self, node: &NodeName) {
         for allocation in self.allocations.values_mut() {
             let linked = allocation.successor.take_if(|(_, on)| on == node);

@@ -27,7 +27,7 @@ impl Application {
         for ask in asks {
             self.replace_one(&ask, spaces, &mut step);
         }
-        // A mismatch waives the minimum, so there may be nothing left to repair.
+        // A placeholder that is too small waives the minimum, so a repair may have become needless.
         step.refused = self.check_minimum(now, &mut step).err();
         step
     }
@@ -35,7 +35,7 @@ impl Application {
     fn replace_one(&mut self, ask: &Ask, spaces: &mut [NodeSpace], step: &mut Step) {
         let mut first_fit: Option<TaskId> = None;
         let mut too_small = Vec::new();
-        let mut on_its_node = None;
+        let mut on_placeholder_node = None;
         for (key, allocation) in self.placeholders() {
             if allocation.released.is_some() || allocation.ask.group != ask.group {
                 continue;
@@ -48,7 +48,7 @@ impl Application {
             first_fit.get_or_insert_with(|| key.clone());
             let mut space = spaces.iter().filter(|space| space.node == allocation.node);
             if space.any(|space| space.accepts(&ask.node_selector)) {
-                on_its_node = Some((key.clone(), allocation.node.clone()));
+                on_placeholder_node = Some((key.clone(), allocation.node.clone()));
                 break;
             }
         }
@@ -63,17 +63,14 @@ impl Application {
             space.free.subtract(&ask.size);
             Some((placeholder, space.node.clone()))
         };
-        let Some((placeholder, node)) = on_its_node.or_else(on_other_node) else {
+        let Some((placeholder, node)) = on_placeholder_node.or_else(on_other_node) else {
             return;
         };
-        let ask = self
-            .pending
-            .remove(&ask.key)
-            .expect("it is one of those that wait");
+        let ask = self.pending.remove(&ask.key).expect("the ask is pending");
         let allocation = self
             .allocations
             .get_mut(&placeholder)
-            .expect("it is one of those held");
+            .expect("the placeholder has an allocation");
         allocation.released = Some(Termination::PlaceholderReplaced);
         step.effects.push(Effect::Replacing {
             ask: ask.key.clone(),
@@ -87,8 +84,9 @@ impl Application {
         });
     }
 
-    /// Releases all placeholders of a group if they are smaller than the real task. Groups are
-    /// homogeneous, so none would fit, and the task is placed normally.
+    /// Releases all placeholders of a group if they are smaller than the real task. All
+    /// placeholders of a group have the same size, so none would fit. The task is then placed
+    /// normally.
     fn release_too_small(
         &mut self,
         ask: &Ask,
@@ -100,7 +98,7 @@ impl Application {
             let allocation = self
                 .allocations
                 .get_mut(&placeholder)
-                .expect("it is one of those held");
+                .expect("the placeholder has an allocation");
             allocation.released = Some(Termination::Timeout);
             keys.push(placeholder.clone());
             step.effects.push(Effect::PlaceholderMismatch {

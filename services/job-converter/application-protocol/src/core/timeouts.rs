@@ -1,4 +1,4 @@
-//! Effects of due timers.
+//! Effects of due timers in the core.
 
 use hayward_vocabulary::Timestamp;
 
@@ -90,53 +90,62 @@ mod tests {
     use crate::frontend::{self, State as Front};
     use crate::policy::Policy;
     use crate::reason::Reason;
-    use crate::test_fleet::{TestFleet, group, size, space};
+    use crate::test_application::{TestApplication, group, size, space};
 
     #[test]
     fn an_empty_application_ends_and_expires() {
-        let gang =
-            || TestFleet::new(vec![group("g", 2, size(1, 0))], Policy::default()).submitted();
+        let gang = || {
+            TestApplication::new(vec![group("g", 2, size(1, 0))], Policy::default())
+                .after_submission()
+        };
         let placed_gang = || {
-            let mut fleet = gang();
-            fleet.run_pass(vec![space("a", size(2, 0))]);
-            fleet
+            let mut test_app = gang();
+            test_app.run_pass(vec![space("a", size(2, 0))]);
+            test_app
         };
         let partly_placed_gang = || {
-            let mut fleet = gang();
-            assert_eq!(fleet.place_task("tg-app-1-g-0000000001", "a"), None);
-            fleet
+            let mut test_app = gang();
+            assert_eq!(test_app.place_task("tg-app-1-g-0000000001", "a"), None);
+            test_app
         };
         let fail = frontend::Input::Fail { reason: None };
-        for (mut fleet, input, end) in [
+        for (mut test_app, input, end) in [
             (
-                TestFleet::plain().submitted(),
+                TestApplication::without_groups().after_submission(),
                 frontend::Input::Complete,
                 Front::Completed,
             ),
             (
-                TestFleet::plain().submitted(),
+                TestApplication::without_groups().after_submission(),
                 frontend::Input::Kill,
                 Front::Killed,
             ),
-            (TestFleet::plain().submitted(), fail.clone(), Front::Failing),
+            (
+                TestApplication::without_groups().after_submission(),
+                fail.clone(),
+                Front::Failing,
+            ),
             (placed_gang(), frontend::Input::Complete, Front::Completed),
             (partly_placed_gang(), fail, Front::Failing),
         ] {
-            assert_eq!(fleet.apply(input), None);
-            assert_eq!(fleet.core(Input::Finish), None);
-            assert_eq!(fleet.states(), (end, State::Completing));
-            fleet.advance(30_000);
-            assert_eq!(fleet.states(), (end, State::Completed));
-            fleet.advance(3 * 86_400_000);
-            assert_eq!(fleet.states(), (end, State::Expired));
+            assert_eq!(test_app.apply(input), None);
+            assert_eq!(test_app.apply_to_core(Input::Finish), None);
+            assert_eq!(test_app.states(), (end, State::Completing));
+            test_app.advance(30_000);
+            assert_eq!(test_app.states(), (end, State::Completed));
+            test_app.advance(3 * 86_400_000);
+            assert_eq!(test_app.states(), (end, State::Expired));
         }
     }
 
     #[test]
     fn an_application_with_allocations_does_not_finish() {
-        let mut fleet = TestFleet::plain();
-        fleet.add_task("real", size(1, 0), None);
-        let mut fleet = fleet.submitted();
-        assert_eq!(fleet.core(Input::Finish), Some(Reason::NotLegalHere));
+        let mut test_app = TestApplication::without_groups();
+        test_app.add_task("real", size(1, 0), None);
+        let mut test_app = test_app.after_submission();
+        assert_eq!(
+            test_app.apply_to_core(Input::Finish),
+            Some(Reason::NotLegalHere)
+        );
     }
 }

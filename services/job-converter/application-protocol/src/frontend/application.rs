@@ -1,7 +1,7 @@
 //! State of an application in the frontend: metadata, tasks and outgoing messages.
 //!
-//! [`Application::step`] is the only way to change it. Messages and actions are part of its result.
-//! Repeating them is harmless.
+//! Only [`Application::step`] changes the state. Its result lists the messages and actions that
+//! follow. Repeating a message or an action is harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -155,7 +155,7 @@ impl Application {
     }
 
     /// Returns the number of live tasks and of placeholders that are not created yet.
-    pub fn expected(&self) -> usize {
+    pub fn open_task_count(&self) -> usize {
         let live = self.tasks.values().filter(|it| !it.state.is_terminated());
         live.count() + self.missing_placeholders()
     }
@@ -256,8 +256,8 @@ impl Application {
             }
             State::Accepted if self.wants_reservation() => self.reserve(now, step),
             State::Accepted => self.fire(Event::Run, now, step),
-            State::Reserving => self.start_new(true, now, step),
-            State::Running => self.start_new(false, now, step),
+            State::Reserving => self.submit_new_tasks(true, now, step),
+            State::Running => self.submit_new_tasks(false, now, step),
             _ => Ok(()),
         }
     }
@@ -284,14 +284,14 @@ impl Application {
                 let number = self.head.placeholders;
                 self.head.placeholders += 1;
                 let id = ids::placeholder_id(&self.head.id, &group.name, number)
-                    .expect("a name made of good names is good");
+                    .expect("a prefix, two valid names and a number form a valid id");
                 self.put(Task::placeholder(id, group, now));
             }
         }
         Ok(())
     }
 
-    fn start_new(
+    fn submit_new_tasks(
         &mut self,
         placeholder: bool,
         now: Timestamp,
@@ -305,18 +305,18 @@ impl Application {
         Ok(())
     }
 
-    pub(super) fn task_ids(&self, selected: impl Fn(&Task) -> bool) -> Vec<TaskId> {
-        let tasks = self.tasks.values().filter(|it| selected(it));
+    pub(super) fn task_ids(&self, is_selected: impl Fn(&Task) -> bool) -> Vec<TaskId> {
+        let tasks = self.tasks.values().filter(|it| is_selected(it));
         tasks.map(|it| it.id.clone()).collect()
     }
 
     fn complete(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Complete, now, step)?;
-        self.clean_placeholders(now, step)
+        self.complete_placeholders(now, step)
     }
 
     /// Completes the placeholders and leaves real tasks alone.
-    pub(crate) fn clean_placeholders(
+    pub(crate) fn complete_placeholders(
         &mut self,
         now: Timestamp,
         step: &mut Step,
@@ -337,7 +337,7 @@ impl Application {
     ) -> Result<(), Refused> {
         self.fire(Event::Fail, now, step)?;
         self.head.failure.get_or_insert_with(|| failure.clone());
-        self.clean_placeholders(now, step)?;
+        self.complete_placeholders(now, step)?;
         for id in self.task_ids(|it| !it.placeholder && it.state.is_waiting()) {
             step.effects.push(Effect::Warn {
                 task: id.clone(),
@@ -352,7 +352,7 @@ impl Application {
 
     fn kill(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Kill, now, step)?;
-        self.clean_placeholders(now, step)?;
+        self.complete_placeholders(now, step)?;
         for id in self.task_ids(|it| !it.state.is_terminated()) {
             // A task that was never sent has nothing to stop.
             let event = match self.tasks[&id].state {

@@ -34,7 +34,7 @@ impl Application {
             ToFront::Allocated { key, node } => self.on_allocated(&key, node, now, step),
             ToFront::AskRejected { key, reason } => {
                 self.apply_task_event(&key, task::Event::Reject, now, step)?;
-                let task = self.tasks.get_mut(&key).expect("it has just moved");
+                let task = self.tasks.get_mut(&key).expect("the task was found above");
                 task.failure = Some(Failure {
                     code: FailureCode::AskRejected,
                     message: reason.clone(),

@@ -51,7 +51,7 @@ impl Application {
         step: &mut Step,
     ) -> Result<(), Refused> {
         let TaskTransition { from, event } = transition;
-        let task = self.tasks.get_mut(id).expect("it has just moved");
+        let task = self.tasks.get_mut(id).expect("the task was found above");
         match event {
             task::Event::Bind if task.placeholder => self.check_reservation(now, step),
             task::Event::Init | task::Event::Reject | task::Event::Bind => Ok(()),
@@ -85,7 +85,7 @@ impl Application {
             task: id.clone(),
             message: failure.message.clone(),
         });
-        let task = self.tasks.get_mut(id).expect("it has just moved");
+        let task = self.tasks.get_mut(id).expect("the task was found above");
         task.failure = Some(failure);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Application {
             });
             return Ok(());
         }
-        let task = self.tasks.get_mut(id).expect("it has just moved");
+        let task = self.tasks.get_mut(id).expect("the task was found above");
         task.allocation = Some(id.clone());
         if task.placeholder {
             // A placeholder has no process to start.
@@ -178,7 +178,10 @@ impl Application {
         if has_ask {
             step.send(ToCore::ReleaseAsk { key: id.clone() });
         }
-        self.tasks.get_mut(id).expect("it has just moved").failure = Some(failure);
+        self.tasks
+            .get_mut(id)
+            .expect("the task was found above")
+            .failure = Some(failure);
         self.apply_task_event(id, task::Event::Fail, now, step)
     }
 

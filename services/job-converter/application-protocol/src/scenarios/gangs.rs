@@ -1,4 +1,4 @@
-//! Scenarios of gangs.
+//! Scenarios of the protocol specification about gangs.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 use super::{add_ask, apply, confirm, core_with, place_placeholder, place_task, placeholder};
 use crate::admission::{self, MemberRequest, Shortfall};
 use crate::core::{self, State as Core};
-use crate::free_capacity::{Cap, Level};
+use crate::free_capacity::{Level, ResourceLimits};
 use crate::frontend::State as Front;
-use crate::groups;
 use crate::messages::{Termination, ToFront};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::test_fleet::{TestFleet, ask, group, id, node, size, space, time};
+use crate::task_groups;
+use crate::test_application::{TestApplication, ask, group, node, size, space, task_id, time};
 
 #[test]
 fn an_accepted_gang_creates_its_placeholders() {
@@ -22,17 +22,17 @@ fn an_accepted_gang_creates_its_placeholders() {
         {"name": "small", "minMember": 10, "minResource": {"cpu": "500m", "memory": "500Mi"}},
         {"name": "large", "minMember": 20, "minResource": {"cpu": "1000m", "memory": "1000Mi"}},
     ]);
-    let groups = groups::parse(&list).unwrap();
-    let mut fleet = TestFleet::new(groups, Policy::default());
-    fleet.messages_paused = true;
-    fleet.tick();
-    assert_eq!(fleet.front.head.state, Front::Submitted);
-    fleet.resume_messages();
-    assert_eq!(fleet.front.head.state, Front::Accepted);
-    fleet.tick();
-    assert_eq!(fleet.front.head.state, Front::Reserving);
+    let groups = task_groups::parse(&list).unwrap();
+    let mut test_app = TestApplication::new(groups, Policy::default());
+    test_app.messages_paused = true;
+    test_app.tick();
+    assert_eq!(test_app.front.head.state, Front::Submitted);
+    test_app.resume_messages();
+    assert_eq!(test_app.front.head.state, Front::Accepted);
+    test_app.tick();
+    assert_eq!(test_app.front.head.state, Front::Reserving);
     assert_eq!(
-        fleet
+        test_app
             .front
             .tasks
             .values()
@@ -40,13 +40,13 @@ fn an_accepted_gang_creates_its_placeholders() {
             .count(),
         30
     );
-    let total = fleet.core_app().placeholder_size();
+    let total = test_app.core().placeholder_size();
     assert_eq!(
         (total.cpu_milli, total.memory_bytes),
         (25_000, 25_000 << 20)
     );
-    fleet.tick();
-    assert_eq!(fleet.core_app().pending_size(), total);
+    test_app.tick();
+    assert_eq!(test_app.core().pending_size(), total);
 }
 
 #[test]
@@ -79,7 +79,11 @@ fn a_soft_timeout_continues_without_the_gang() {
     place_placeholder(&mut core, "p3", member.clone(), "tg2");
     assert_eq!(core.head.state, Core::Accepted);
     let due = core.head.timers.next().unwrap();
-    assert_eq!(due, time(10 + 900_000), "from its first placeholder");
+    assert_eq!(
+        due,
+        time(10 + 900_000),
+        "the timeout starts with the first placeholder"
+    );
     let step = core.step(core::Input::Tick, due);
     let timeout = Termination::Timeout;
     let expected = [
@@ -88,11 +92,11 @@ fn a_soft_timeout_continues_without_the_gang() {
             message: None,
         },
         ToFront::Release {
-            keys: vec![id("p2"), id("p3")],
+            keys: vec![task_id("p2"), task_id("p3")],
             termination: timeout,
         },
         ToFront::ReleaseAsks {
-            keys: vec![id("p1")],
+            keys: vec![task_id("p1")],
             termination: timeout,
         },
     ];
@@ -102,14 +106,21 @@ fn a_soft_timeout_continues_without_the_gang() {
         |core: &core::Application| ["tg1", "tg2"].map(|name| core.head.groups[name].timedout);
     assert_eq!(core.pending_size(), Size::default());
     assert_eq!(timedout(&core), [1, 0]);
-    assert_eq!(core.used_by_placeholders(), groups::multiply(&member, 2));
+    assert_eq!(
+        core.used_by_placeholders(),
+        task_groups::multiply(&member, 2)
+    );
     apply(&mut core, confirm("p2", timeout));
     assert_eq!(core.head.state, Core::Resuming);
     apply(&mut core, confirm("p3", timeout));
     assert_eq!((timedout(&core), core.used()), ([1, 2], Size::default()));
     assert_eq!(core.head.state, Core::Accepted);
     place_task(&mut core, "r", member, Some("tg2"));
-    assert_eq!(core.head.state, Core::Running, "it is placed normally");
+    assert_eq!(
+        core.head.state,
+        Core::Running,
+        "the task is placed normally"
+    );
 }
 
 #[test]
@@ -124,8 +135,8 @@ fn a_task_larger_than_its_placeholders_releases_them() {
     let is_replacement = |it: &core::Effect| matches!(it, core::Effect::Replacing { .. });
     assert!(!step.effects.iter().any(is_replacement));
     let mismatch = core::Effect::PlaceholderMismatch {
-        ask: id("real"),
-        placeholder: id("p1"),
+        ask: task_id("real"),
+        placeholder: task_id("p1"),
         types: vec!["first".to_owned(), "second".to_owned()],
     };
     assert_eq!(step.effects[0], mismatch);
@@ -143,7 +154,7 @@ fn a_task_larger_than_its_placeholders_releases_them() {
     let group = &core.head.groups["g"];
     assert_eq!((group.count, group.timedout, group.replaced), (5, 5, 0));
     let keys: Vec<_> = core.placeable().map(|it| it.key.clone()).collect();
-    assert_eq!(keys, [id("real")]);
+    assert_eq!(keys, [task_id("real")]);
 }
 
 #[test]
@@ -153,7 +164,7 @@ fn a_smaller_task_replaces_a_placeholder() {
     add_ask(&mut core, ask("real", size(1, 1), Some("g")));
     let step = core.step(
         core::Input::Placed {
-            key: id("real"),
+            key: task_id("real"),
             node: node("a"),
         },
         time(15),
@@ -161,8 +172,8 @@ fn a_smaller_task_replaces_a_placeholder() {
     assert_eq!(step.refused.unwrap().reason, Reason::HasPlaceholder);
     let step = core.replace(&mut [space("a", size(3, 3))], time(20));
     let replacing = core::Effect::Replacing {
-        ask: id("real"),
-        placeholder: id("p"),
+        ask: task_id("real"),
+        placeholder: task_id("p"),
         node: node("a"),
     };
     assert!(step.effects.contains(&replacing));
@@ -172,7 +183,7 @@ fn a_smaller_task_replaces_a_placeholder() {
     );
     apply(&mut core, confirm("p", Termination::PlaceholderReplaced));
     assert_eq!((core.used(), core.allocations.len()), (size(1, 1), 1));
-    assert!(!core.allocations[&id("real")].ask.placeholder);
+    assert!(!core.allocations[&task_id("real")].ask.placeholder);
     let group = &core.head.groups["g"];
     assert_eq!((group.count, group.replaced, group.timedout), (1, 1, 0));
     assert_eq!(core.head.state, Core::Running);
@@ -196,9 +207,9 @@ fn a_gang_larger_than_its_queue_is_rejected() {
             used: cores(500),
         }]
     };
-    let cpu = |milli| Cap {
+    let cpu = |milli| ResourceLimits {
         cpu_milli: Some(milli),
-        ..Cap::default()
+        ..ResourceLimits::default()
     };
     let refused = admission::check_feasible(&wanted, &queue(cpu(1_000)), &nodes).unwrap_err();
     let short = Shortfall::Limit {
@@ -211,9 +222,9 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         admission::check_feasible(&wanted, &queue(cpu(100_000)), &nodes),
         Ok(())
     );
-    let second = Cap {
+    let second = ResourceLimits {
         extras: BTreeMap::from([("second".to_owned(), 100)]),
-        ..Cap::default()
+        ..ResourceLimits::default()
     };
     assert_eq!(
         admission::check_feasible(&wanted, &queue(second), &nodes),

@@ -1,9 +1,11 @@
+//! Quotas: how many applications and open tasks one user may have.
+
 use std::collections::BTreeMap;
 
-use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::Metadata;
 use hayward_job_converter_application_protocol::task::TaskSpec;
+use hayward_job_converter_application_protocol::task_groups::TaskGroup;
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::super::record::Program;
@@ -11,6 +13,7 @@ use super::*;
 use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};
 
+/// One user may have 3 applications and 2 open tasks.
 fn settings() -> Settings {
     Settings {
         max_user_applications: 3,
@@ -28,7 +31,7 @@ fn moment() -> Moment {
     }
 }
 
-fn id(name: &str) -> AppId {
+fn app_id(name: &str) -> AppId {
     AppId::new(name).unwrap()
 }
 
@@ -55,7 +58,7 @@ fn add(
         warnings: Vec::new(),
     };
     applications
-        .add(&id(name), submission, uuid, &moment())
+        .add(&app_id(name), submission, uuid, &moment())
         .map(drop)
 }
 
@@ -74,11 +77,11 @@ fn add_task(applications: &mut Applications, name: &str, task: &str) -> Result<(
         },
     };
     applications
-        .add_task(&id(name), &None, task, &moment())
+        .add_task(&app_id(name), &None, task, &moment())
         .map(drop)
 }
 
-/// Reliability invariant (I25).
+/// No user can fill the service with applications that have no tasks (I25).
 #[test]
 fn empty_applications_count_against_the_quota_of_their_user() {
     let mut applications = Applications::new(&settings());
@@ -98,13 +101,14 @@ fn empty_applications_count_against_the_quota_of_their_user() {
         "{refusal}"
     );
     assert_eq!(Problem::from(refusal).code, Code::TooManyRequests);
-    add(&mut applications, "ann", "a-3", 0).expect("it exists");
+    add(&mut applications, "ann", "a-3", 0)
+        .expect("an application that exists is not counted again");
     add(&mut applications, "bob", "b-1", 0).unwrap();
-    applications.forget(&id("a-1"));
-    add(&mut applications, "ann", "a-4", 0).expect("one was removed");
+    applications.forget(&app_id("a-1"));
+    add(&mut applications, "ann", "a-4", 0).expect("a removed application is not counted");
 }
 
-/// Reliability invariant (I25).
+/// Members of a gang count from the start, before their tasks are added (I25).
 #[test]
 fn requests_of_one_batch_count_against_the_same_quota() {
     let is_over_limit = |result: Result<(), Refusal>| {
@@ -117,7 +121,7 @@ fn requests_of_one_batch_count_against_the_same_quota() {
     add_task(&mut applications, "bobs", "t-1").unwrap();
     add_task(&mut applications, "bobs", "t-2").unwrap();
     assert!(is_over_limit(add_task(&mut applications, "bobs", "t-3")));
-    add_task(&mut applications, "bobs", "t-2").expect("it exists");
+    add_task(&mut applications, "bobs", "t-2").expect("a task that exists is not counted again");
 }
 
 /// Quotas also count applications restored from rows.

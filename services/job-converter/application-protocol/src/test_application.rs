@@ -1,4 +1,5 @@
-//! Test fleet: one application with both machines and the messages between them.
+//! Fixture of the tests: one application with both machines, and the messages between them. The
+//! test acts as the queue, the scheduler and the clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,19 +8,19 @@ use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 use crate::core;
 use crate::free_capacity::NodeSpace;
 use crate::frontend::{self, Effect, Input};
-use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
 use crate::messages::{Ask, Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::task::{self, TaskSpec};
+use crate::task_groups::TaskGroup;
 use crate::waiting_gangs::{AdmissionPass, Decision, decide_all};
 
 pub fn app(name: &str) -> AppId {
     AppId::new(name).unwrap()
 }
-pub fn id(name: &str) -> TaskId {
+pub fn task_id(name: &str) -> TaskId {
     TaskId::new(name).unwrap()
 }
 pub fn node(name: &str) -> NodeName {
@@ -32,7 +33,7 @@ pub fn time(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(ms)
 }
 
-/// Creates a size with two types.
+/// Creates a size with amounts of two resource types, `first` and `second`.
 pub fn size(first: u64, second: u64) -> Size {
     let extras = [("first".to_owned(), first), ("second".to_owned(), second)];
     Size {
@@ -78,7 +79,7 @@ pub fn submission(task_groups: Vec<TaskGroup>, policy: Policy) -> Submission {
 
 pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
     Ask {
-        key: id(key),
+        key: task_id(key),
         size,
         priority: 0,
         group: group.map(|name| GroupName::new(name).unwrap()),
@@ -88,24 +89,27 @@ pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
     }
 }
 
-pub struct TestFleet {
+pub struct TestApplication {
     pub front: frontend::Application,
     pub core: Option<core::Application>,
     pub now: Timestamp,
     /// Response of the queue to the application.
-    pub queue: Result<(), String>,
+    pub queue_response: Result<(), String>,
     /// Whether messages of the frontend are withheld.
     pub messages_paused: bool,
+    /// Messages to the core that are not delivered yet.
     pub outbox: VecDeque<ToCore>,
     /// All messages sent to the core.
     pub to_core: Vec<ToCore>,
+    /// All messages sent to the frontend.
     pub to_front: Vec<ToFront>,
     pub effects: Vec<Effect>,
     pub core_effects: Vec<core::Effect>,
+    /// Whether the frontend has dropped the application.
     pub dropped: bool,
 }
 
-impl TestFleet {
+impl TestApplication {
     pub fn new(task_groups: Vec<TaskGroup>, policy: Policy) -> Self {
         let metadata = metadata(task_groups, policy);
         let front = frontend::Application::new(app("app-1"), "jobs".to_owned(), metadata, time(0));
@@ -113,7 +117,7 @@ impl TestFleet {
             front,
             core: None,
             now: time(0),
-            queue: Ok(()),
+            queue_response: Ok(()),
             messages_paused: false,
             outbox: VecDeque::new(),
             to_core: Vec::new(),
@@ -124,7 +128,7 @@ impl TestFleet {
         }
     }
 
-    pub fn plain() -> Self {
+    pub fn without_groups() -> Self {
         Self::new(Vec::new(), Policy::default())
     }
 
@@ -134,7 +138,8 @@ impl TestFleet {
             task_group_name: group.map(|name| GroupName::new(name).unwrap()),
             ..TaskSpec::default()
         };
-        self.front.put(task::Task::new(id(name), spec, self.now));
+        self.front
+            .put(task::Task::new(task_id(name), spec, self.now));
     }
 
     pub fn apply(&mut self, input: Input) -> Option<Reason> {
@@ -146,16 +151,16 @@ impl TestFleet {
 
     pub fn apply_to_task(&mut self, name: &str, event: task::Event) -> Option<Reason> {
         self.apply(Input::Task {
-            id: id(name),
+            id: task_id(name),
             event,
         })
     }
 
-    pub fn core(&mut self, input: core::Input) -> Option<Reason> {
+    pub fn apply_to_core(&mut self, input: core::Input) -> Option<Reason> {
         let step = self
             .core
             .as_mut()
-            .expect("it was submitted")
+            .expect("the application was submitted")
             .step(input, self.now);
         let reason = step.refused.as_ref().map(|it| it.reason);
         self.deliver_core_effects(step);
@@ -164,8 +169,8 @@ impl TestFleet {
     }
 
     pub fn place_task(&mut self, name: &str, on: &str) -> Option<Reason> {
-        self.core(core::Input::Placed {
-            key: id(name),
+        self.apply_to_core(core::Input::Placed {
+            key: task_id(name),
             node: node(on),
         })
     }
@@ -203,8 +208,8 @@ impl TestFleet {
             let step = match (message, &mut self.core) {
                 (ToCore::Submit(submission), core) => {
                     let mut application = core::Application::new(submission, self.now);
-                    let step =
-                        application.step(core::Input::Admitted(self.queue.clone()), self.now);
+                    let step = application
+                        .step(core::Input::Admitted(self.queue_response.clone()), self.now);
                     *core = Some(application);
                     step
                 }
@@ -225,7 +230,7 @@ impl TestFleet {
         self.now = self.now.plus_ms(ms);
         self.apply(Input::Tick);
         if self.core.is_some() {
-            self.core(core::Input::Tick);
+            self.apply_to_core(core::Input::Tick);
         }
     }
 
@@ -234,7 +239,7 @@ impl TestFleet {
     }
 
     /// Submits the application and ticks until the state no longer changes.
-    pub fn submitted(mut self) -> Self {
+    pub fn after_submission(mut self) -> Self {
         for _ in 0..3 {
             self.tick();
         }
@@ -250,7 +255,7 @@ impl TestFleet {
             now: self.now,
             fence_ms: 60_000,
         };
-        let core = self.core.as_mut().expect("it was submitted");
+        let core = self.core.as_mut().expect("the application was submitted");
         let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
         for (_, decision) in decide_all(&waiting, &mut pass) {
             use crate::admission::Outcome::{Complete, Partial};
@@ -258,43 +263,47 @@ impl TestFleet {
                 let step = self
                     .core
                     .as_mut()
-                    .expect("as above")
+                    .expect("the application was submitted")
                     .bind(&placed, self.now);
                 assert!(step.applied(), "{:?}", step.refused);
                 self.deliver_core_effects(step);
                 self.deliver_messages();
             }
         }
-        let core = self.core.as_mut().expect("as above");
+        let core = self.core.as_mut().expect("the application was submitted");
         let step = core.replace(&mut pass.spaces, self.now);
         self.deliver_core_effects(step);
         self.deliver_messages();
     }
 
     pub fn states(&self) -> (frontend::State, core::State) {
-        (self.front.head.state, self.head().state)
+        (self.front.head.state, self.core_head().state)
     }
 
-    pub fn head(&self) -> &core::Head {
-        &self.core.as_ref().expect("it was submitted").head
+    pub fn core_head(&self) -> &core::Head {
+        &self
+            .core
+            .as_ref()
+            .expect("the application was submitted")
+            .head
     }
 
-    pub fn core_app(&self) -> &core::Application {
-        self.core.as_ref().expect("it was submitted")
+    pub fn core(&self) -> &core::Application {
+        self.core.as_ref().expect("the application was submitted")
     }
 
-    /// Returns `count`, `replaced` and `timedout`.
+    /// Returns how many placeholders of a group were created, replaced, and ended otherwise.
     pub fn counters(&self, name: &str) -> (u32, u32, u32) {
-        let group = &self.head().groups[name];
+        let group = &self.core_head().groups[name];
         (group.count, group.replaced, group.timedout)
     }
 
     pub fn task_state(&self, name: &str) -> task::State {
-        self.front.tasks[&id(name)].state
+        self.front.tasks[&task_id(name)].state
     }
 
     pub fn placeholders(&self) -> Vec<TaskId> {
-        let allocations = self.core_app().allocations.iter();
+        let allocations = self.core().allocations.iter();
         allocations
             .filter(|(_, it)| it.ask.placeholder)
             .map(|(key, _)| key.clone())

@@ -63,6 +63,7 @@ pub struct Fault {
     pub message: String,
 }
 
+/// Fields that are copied verbatim to each placeholder.
 const COPIED_FIELDS: [&str; 5] = [
     "tolerations",
     "affinity",
@@ -76,30 +77,30 @@ const COPIED_FIELDS: [&str; 5] = [
 /// # Errors
 /// Returns all faults of the list.
 pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
-    let mut reader = Reader::default();
+    let mut parser = Parser::default();
     let Some(entries) = list.as_array() else {
-        reader.add_fault("", "a list of task groups is expected");
-        return Err(reader.faults);
+        parser.add_fault("", "a list of task groups is expected");
+        return Err(parser.faults);
     };
     if entries.len() > MAX_GROUPS {
         let message = format!(
             "at most {MAX_GROUPS} groups, and here are {}",
             entries.len()
         );
-        reader.add_fault("", message);
-        return Err(reader.faults);
+        parser.add_fault("", message);
+        return Err(parser.faults);
     }
-    let parse_entry = |(index, entry)| reader.parse_group(&format!("/{index}"), entry);
+    let parse_entry = |(index, entry)| parser.parse_group(&format!("/{index}"), entry);
     let groups: Vec<TaskGroup> = entries.iter().enumerate().filter_map(parse_entry).collect();
     let members: u64 = groups.iter().map(|it| u64::from(it.min_member)).sum();
     if members > MAX_MEMBERS {
         let message = format!("at most {MAX_MEMBERS} members together, and here are {members}");
-        reader.add_fault("", message);
+        parser.add_fault("", message);
     }
-    if reader.faults.is_empty() {
+    if parser.faults.is_empty() {
         Ok(groups)
     } else {
-        Err(reader.faults)
+        Err(parser.faults)
     }
 }
 
@@ -122,9 +123,9 @@ pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
 /// # Errors
 /// Returns all faults.
 pub fn parse_amounts(value: &Value) -> Result<Size, Vec<Fault>> {
-    let mut reader = Reader::default();
-    let size = reader.parse_resource("", Some(value));
-    size.ok_or(reader.faults)
+    let mut parser = Parser::default();
+    let size = parser.parse_resource("", Some(value));
+    size.ok_or(parser.faults)
 }
 
 /// An accepted list, and the faults of a dropped one.
@@ -154,13 +155,14 @@ pub fn parse_or_drop(list: &Value, lenient: bool) -> Result<AcceptedGroups, Vec<
     }
 }
 
+/// Parses one list and collects its faults.
 #[derive(Default)]
-struct Reader {
+struct Parser {
     faults: Vec<Fault>,
     names: BTreeSet<GroupName>,
 }
 
-impl Reader {
+impl Parser {
     fn add_fault(&mut self, pointer: &str, message: impl Into<String>) {
         self.faults.push(Fault {
             pointer: pointer.to_owned(),
