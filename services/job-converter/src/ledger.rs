@@ -55,11 +55,12 @@ pub struct Ledger {
     keys: IdempotencyKeys,
     allocations: Followed<AllocationEntry>,
     verdicts_cursor: Option<hayward_publication::Cursor>,
-    /// End of each lease by the monotonic clock. `lease_order` has the same ordered by time. Its
-    /// entries may be early, never late.
+    /// Job and end of each lease, in ms of the monotonic clock.
     lease_ends: FxHashMap<AllocationId, (Uuid, u64)>,
+    /// Leases by the time of their end. An entry may be earlier than the end in `lease_ends`, never
+    /// later.
     lease_order: BTreeSet<(u64, AllocationId)>,
-    /// Work that is held back, by the end of its hold.
+    /// Work that is held back after ends without progress, by the end of its hold in monotonic ms.
     holds: BTreeSet<(u64, Uuid)>,
     /// Leases whose rows are written with this batch.
     changed_leases: BTreeSet<(Uuid, AllocationId)>,
@@ -123,7 +124,7 @@ impl hayward_publication::Ledger for Ledger {
         ledger.orchestrators = Orchestrators::from_rows(stored_orchestrators)?;
         let holds = ledger
             .orchestrators
-            .restore_brakes(strikes, moment.monotonic_ms);
+            .restore_backoffs(strikes, moment.monotonic_ms);
         ledger.holds.extend(holds);
         Ok(ledger)
     }
@@ -208,7 +209,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn count_changes(rows: &Rows) -> usize {
-        rows.weight()
+        rows.row_count()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -1,5 +1,6 @@
-//! Work of orchestrators. It begins, changes and ends with the maps they put. One publication per
-//! orchestrator lists its work and shares.
+//! Work of orchestrators. The work begins, changes and ends with the maps that an orchestrator
+//! sends. One publication per orchestrator lists its work and its shares. A *share* is an
+//! allocation of this work.
 //!
 //! `domain/src/orchestrated.rs` decides what a map means. This module applies the decision to rows,
 //! demand and published shares. Each orchestrator has its own map state.
@@ -16,7 +17,7 @@ mod restore;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_api::orchestrators::RefusedEntry;
-use hayward_job_converter_domain::Brake;
+use hayward_job_converter_domain::Backoff;
 use hayward_job_converter_domain::orchestrated::MapState;
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId, WorkKind};
@@ -84,10 +85,11 @@ struct Work {
     shares: BTreeMap<AllocationId, AllocationEntry>,
     /// Revision from which the orchestrator can read that a share must be returned.
     vacate_read_at: BTreeMap<AllocationId, u64>,
-    /// Shares that were returned, or that ended and are no longer named.
+    /// Shares that were returned, or that ended and are no longer named. The demand names them, so
+    /// that the scheduler may grant others.
     settled: BTreeSet<AllocationId>,
     /// Crash-loop backoff of a launched job whose processes end without progress.
-    brake: Brake,
+    backoff: Backoff,
 }
 
 impl Orchestrators {

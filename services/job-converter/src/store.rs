@@ -33,11 +33,14 @@ pub struct Rows {
     pub deleted_leases: Vec<String>,
     pub settled: Vec<settled::SettledRow>,
     pub deleted_settled: Vec<String>,
-    pub brakes: Vec<settled::BrakeRow>,
+    pub backoffs: Vec<settled::BackoffRow>,
+    /// Ended allocations and their nodes.
     pub past: Vec<past_allocations::PastRow>,
     pub deleted_past: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
+    /// Last nodes of processors.
     pub localities: Vec<processors::LocalityRow>,
+    /// User and service name.
     pub deleted_localities: Vec<(String, String)>,
     pub events: Vec<history::EventRow>,
     pub keys: Vec<idempotency_keys::KeyRow>,
@@ -46,12 +49,13 @@ pub struct Rows {
     pub applications: Vec<applications::HeadText>,
     pub deleted_applications: Vec<uuid::Uuid>,
     pub application_tasks: Vec<applications::TaskText>,
+    /// Application and id of the task.
     pub deleted_application_tasks: Vec<(uuid::Uuid, String)>,
 }
 
 impl Rows {
     /// Returns the number of rows to write.
-    pub fn weight(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         let all = [
             self.runners.len(),
             self.deleted_runners.len(),
@@ -66,7 +70,7 @@ impl Rows {
             self.deleted_leases.len(),
             self.settled.len(),
             self.deleted_settled.len(),
-            self.brakes.len(),
+            self.backoffs.len(),
             self.past.len(),
             self.deleted_past.len(),
             self.processors.len(),
@@ -75,7 +79,7 @@ impl Rows {
             self.events.len(),
             self.keys.len(),
             self.deleted_keys.len(),
-            self.orchestrators.weight(),
+            self.orchestrators.row_count(),
             self.applications.len(),
             self.deleted_applications.len(),
             self.application_tasks.len(),
@@ -103,7 +107,7 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     tasks::delete_leases(tx, &rows.deleted_leases).await?;
     settled::insert_settled(tx, &rows.settled).await?;
     settled::delete_settled(tx, &rows.deleted_settled).await?;
-    settled::upsert_brakes(tx, &rows.brakes).await?;
+    settled::upsert_backoffs(tx, &rows.backoffs).await?;
     past_allocations::insert(tx, &rows.past).await?;
     past_allocations::delete(tx, &rows.deleted_past).await?;
     processors::upsert(tx, &rows.processors).await?;

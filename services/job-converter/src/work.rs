@@ -1,5 +1,5 @@
-//! Open work in memory. It has one *slot* per demand entry. A job and a reservation have one, a
-//! service has one per processor.
+//! Open work in memory. A piece of work has one *slot* for each of its demand entries: a job or a
+//! reservation has one slot, a service has one for each processor.
 
 pub mod exits;
 pub mod intake;
@@ -16,7 +16,7 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
 use hayward_job_converter_domain::processors::{ProcessorId, Processors};
-use hayward_job_converter_domain::{Brake, Facts, Pace, TaskTable};
+use hayward_job_converter_domain::{Backoff, Facts, Pace, TaskTable};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -119,7 +119,10 @@ pub struct Runner {
 
 #[derive(Default)]
 pub struct Slot {
-    pub brake: Brake,
+    /// Delays the next start after ends without progress.
+    pub backoff: Backoff,
+    /// Ended allocations whose end is recorded. The demand names them, so that the scheduler may
+    /// grant others.
     pub settled: BTreeSet<AllocationId>,
     pub processes: BTreeMap<AllocationId, Process>,
     /// Mean task time in the last published demand, in ms. `None` if none was published.
@@ -169,19 +172,19 @@ impl Process {
 
     /// Returns true if no task is leased to the process, because it is leaving, marked or ended.
     pub fn takes_no_tasks(&self) -> bool {
-        self.vacating || self.marked || !self.alive()
+        self.vacating || self.marked || !self.is_alive()
     }
 
-    pub fn alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         self.state != AllocationState::Ended
     }
 }
 
 impl Slot {
-    pub fn alive(&self) -> usize {
+    pub fn live_count(&self) -> usize {
         self.processes
             .values()
-            .filter(|process| process.alive())
+            .filter(|process| process.is_alive())
             .count()
     }
 }
@@ -213,7 +216,7 @@ impl Work {
     pub fn slot_id(&self, slot: usize) -> WorkId {
         match &self.processors {
             None => self.id.clone(),
-            Some(processors) => self.processor_work_id(processors.terms().id_at(slot)),
+            Some(processors) => self.processor_work_id(processors.settings().id_at(slot)),
         }
     }
 
@@ -228,7 +231,7 @@ impl Work {
     pub fn slot_at(&self, processor_id: Option<ProcessorId>) -> Option<usize> {
         match (&self.processors, processor_id) {
             (None, None) => Some(0),
-            (Some(processors), Some(processor_id)) => processors.terms().slot(processor_id),
+            (Some(processors), Some(processor_id)) => processors.settings().slot(processor_id),
             _ => None,
         }
     }
@@ -250,7 +253,7 @@ impl Work {
     pub fn has_ended(&self, allocation: &AllocationId) -> bool {
         let is_past = |job: &Job| job.past.node(allocation).is_some();
         let process = self.process(allocation);
-        self.job().is_some_and(is_past) || process.is_some_and(|process| !process.alive())
+        self.job().is_some_and(is_past) || process.is_some_and(|process| !process.is_alive())
     }
 
     /// Returns true if tasks may be leased to the allocation, even if it was not observed yet.
@@ -266,12 +269,12 @@ impl Work {
         let is_running = |process: &&Process| match process.state {
             AllocationState::Running | AllocationState::Stopping => true,
             // A reservation starts no process, so a grant counts as running.
-            _ => is_reservation && process.alive() && !process.vacating,
+            _ => is_reservation && process.is_alive() && !process.vacating,
         };
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
         Facts {
             cancelled: self.cancelled,
-            alive: processes().filter(|process| process.alive()).count() + self.leaving.len(),
+            alive: processes().filter(|process| process.is_alive()).count() + self.leaving.len(),
             running: processes().filter(is_running).count(),
             leased: self.job().map_or(0, |job| job.tasks.leased()),
             refused,
@@ -284,19 +287,19 @@ pub fn empty_slots(count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::default()).collect()
 }
 
-/// Parses a work id into kind, number and processor id.
+/// Parses a work id into kind, uuid and processor id.
 pub fn parse_work_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
     let (prefix, suffix) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
         .into_iter()
         .find(|kind| kind.prefix() == prefix)?;
-    let (number, instance) = match suffix.split_once('.') {
-        Some((number, processor_id)) => (number, Some(parse_processor_id(processor_id)?)),
+    let (uuid_text, processor_id) = match suffix.split_once('.') {
+        Some((uuid_text, processor)) => (uuid_text, Some(parse_processor_id(processor)?)),
         None => (suffix, None),
     };
-    let uuid = Uuid::try_parse(number).ok()?;
+    let uuid = Uuid::try_parse(uuid_text).ok()?;
     // Only the canonical spelling is accepted, so that each id has one text.
-    (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
+    (uuid.simple().to_string() == uuid_text).then_some((kind, uuid, processor_id))
 }
 
 fn parse_processor_id(text: &str) -> Option<ProcessorId> {

@@ -1,17 +1,19 @@
 //! Computes the demand of a piece of work. The numbers are coarse on purpose, so that the
 //! publication does not change with each task.
 
-/// Fields of a demand entry that change. The others are fixed at submission.
+/// Fields of a demand entry that change. All other fields are fixed at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DemandFields {
     pub max_processes: u64,
+    /// Number of unfinished tasks, rounded up.
     pub remaining_tasks: u64,
+    /// Mean time of a task in ms, rounded down. `None` before the first outcome.
     pub task_ms: Option<u64>,
 }
 
-/// Returns the current demand, or `None` if the work has ended. `held_processes` limits held work
-/// to the processes it has. `last_published_ms` is the mean published last, so that a mean between
-/// two steps does not alternate.
+/// Returns the current demand, or `None` if the work has ended. While work is held back,
+/// `held_processes` is the number of its processes, and it requests no more. `last_published_ms` is
+/// the mean published last, so that a mean between two steps does not alternate.
 pub fn compute_demand(
     max_processes: u64,
     remaining: u64,

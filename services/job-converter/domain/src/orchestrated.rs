@@ -1,5 +1,6 @@
-//! Compares the work map of an orchestrator with its last accepted map. The comparison is pure: it
-//! returns a list of steps that the caller carries out.
+//! Compares the work map of an orchestrator with the last accepted map of this orchestrator. The
+//! comparison is pure: it returns a list of steps that the caller carries out. A *share* is an
+//! allocation of the orchestrator's work.
 
 mod compare;
 mod map_order;
@@ -18,7 +19,7 @@ pub use map_order::{Ignored, Mark};
 
 use map_order::MapOrder;
 
-/// An entry of a map.
+/// An entry of a map. It describes one piece of work.
 pub trait MapEntry: Clone + PartialEq {
     /// Returns true if the work waits, runs, or completes with a live process.
     fn is_schedulable(&self) -> bool;
@@ -43,7 +44,9 @@ pub enum EndReason {
 /// A piece of work as its last map describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownWork<P> {
+    /// Last accepted entry.
     pub piece: P,
+    /// Why the work requests no processes any more. `None` while it requests some.
     pub over: Option<EndReason>,
 }
 
@@ -52,17 +55,18 @@ pub struct KnownWork<P> {
 pub struct MapState<P> {
     mark: Option<Mark>,
     /// Superseded lineages, oldest first.
-    past: Vec<String>,
+    past_lineages: Vec<String>,
     works: BTreeMap<String, KnownWork<P>>,
 }
 
-/// A parsed map. `bad` holds its refused entries.
+/// A parsed map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map<P> {
     pub mark: Mark,
     pub works: BTreeMap<String, P>,
-    pub bad: BTreeSet<String>,
-    /// Vacating shares. The end of their process does not end their work.
+    /// Ids of refused entries.
+    pub refused_ids: BTreeSet<String>,
+    /// Vacating shares. The end of a process in such a share does not end the work.
     pub leaving: BTreeSet<AllocationId>,
 }
 
@@ -75,6 +79,7 @@ pub enum Outcome {
         counts: Counts,
         /// Whether this is the last accepted map, sent again. The state is then unchanged.
         repeated: bool,
+        /// Whether the map starts a new lineage.
         takeover: bool,
     },
 }
@@ -83,7 +88,7 @@ impl<P> Default for MapState<P> {
     fn default() -> Self {
         Self {
             mark: None,
-            past: Vec::new(),
+            past_lineages: Vec::new(),
             works: BTreeMap::new(),
         }
     }
@@ -91,10 +96,10 @@ impl<P> Default for MapState<P> {
 
 impl<P: MapEntry> MapState<P> {
     /// Restores the state from its rows.
-    pub fn restored(mark: Option<Mark>, past: Vec<String>) -> Self {
+    pub fn restored(mark: Option<Mark>, past_lineages: Vec<String>) -> Self {
         Self {
             mark,
-            past,
+            past_lineages,
             works: BTreeMap::new(),
         }
     }
@@ -107,8 +112,8 @@ impl<P: MapEntry> MapState<P> {
         self.mark.as_ref()
     }
 
-    pub fn past(&self) -> &[String] {
-        &self.past
+    pub fn past_lineages(&self) -> &[String] {
+        &self.past_lineages
     }
 
     pub fn works(&self) -> &BTreeMap<String, KnownWork<P>> {
@@ -119,8 +124,8 @@ impl<P: MapEntry> MapState<P> {
         self.works.get(id)
     }
 
-    /// Marks work as refused by the scheduler. It stays known, so that the same entry is not tried
-    /// again.
+    /// Marks work as refused by the scheduler. The work stays known, so that the same entry is not
+    /// tried again.
     pub fn refuse(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id) {
             known.over = Some(EndReason::Refused);
@@ -134,11 +139,12 @@ impl<P: MapEntry> MapState<P> {
         }
     }
 
-    /// Compares a map with the last accepted one and replaces it, unless it is ignored. Entries
-    /// with faults keep their last state.
+    /// Compares a map with the last accepted map. Unless the new map is ignored, it replaces the
+    /// last one. Refused entries keep their last state.
     pub fn accept(&mut self, map: Map<P>) -> Outcome {
-        let is_empty = map.works.is_empty() && map.bad.is_empty();
-        let map_order = map_order::classify(self.mark.as_ref(), &self.past, &map.mark, is_empty);
+        let is_empty = map.works.is_empty() && map.refused_ids.is_empty();
+        let map_order =
+            map_order::classify(self.mark.as_ref(), &self.past_lineages, &map.mark, is_empty);
         let takeover = match map_order {
             MapOrder::Ignored(reason) => return Outcome::Ignored(reason),
             MapOrder::Takeover => true,
@@ -146,7 +152,7 @@ impl<P: MapEntry> MapState<P> {
             MapOrder::Repeated if self.is_unchanged_by(&map) => {
                 return Outcome::Applied {
                     steps: Vec::new(),
-                    counts: Counts::unchanged(map.works.len(), map.bad.len()),
+                    counts: Counts::unchanged(map.works.len(), map.refused_ids.len()),
                     repeated: true,
                     takeover: false,
                 };
@@ -157,7 +163,7 @@ impl<P: MapEntry> MapState<P> {
         let (works, steps, counts) = compare::compare(&self.works, map, takeover);
         self.works = works;
         if let Some(before) = self.mark.replace(mark).filter(|_| takeover) {
-            map_order::remember_lineage(&mut self.past, before.lineage);
+            map_order::remember_lineage(&mut self.past_lineages, before.lineage);
         }
         Outcome::Applied {
             steps,
@@ -169,7 +175,7 @@ impl<P: MapEntry> MapState<P> {
 
     fn is_unchanged_by(&self, map: &Map<P>) -> bool {
         let is_known = |(id, known): (&String, &KnownWork<P>)| {
-            map.bad.contains(id) || map.works.get(id) == Some(&known.piece)
+            map.refused_ids.contains(id) || map.works.get(id) == Some(&known.piece)
         };
         self.works.iter().all(is_known) && map.works.keys().all(|id| self.works.contains_key(id))
     }

@@ -1,25 +1,25 @@
 //! State machine of the processors of one service: their processes, how the last process ended, and
 //! the next request.
 //!
-//! A processor is an active or a standby of one. Its stored state is small: a failure record, its
-//! last node, whether it has ended, and a failover in progress. The caller sets the observed
-//! processes, and everything else follows from both. A restart that reads the rows therefore
-//! continues. Only the times of open requests start again.
+//! A processor is an active, or a standby of an active. Its stored state is small: a failure
+//! record, its last node, whether it has ended, and a failover in progress. The caller sets the
+//! observed processes. Everything else follows from the stored state and these processes, so it
+//! continues after a restart. Only the timeouts of open requests start again.
 
 mod endings;
 mod failover;
 mod retries;
 mod rollout;
-mod terms;
+mod settings;
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-pub use endings::{Ending, classify_exit};
+pub use endings::{End, Ending, ProcessorEnd, classify_exit};
 pub use failover::Failover;
-pub use retries::{CLOCK_SKEW_MS, Record, Retries, RetryDecision, count_failure};
-pub use terms::{Now, ProcessorId, Terms, Timeouts};
+pub use retries::{CLOCK_SKEW_MS, FailureRecord, Retries, RetryDecision, count_failure};
+pub use settings::{Now, ProcessorId, ProcessorSettings, Timeouts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -41,18 +41,11 @@ pub struct Occupant {
     pub host: NodeName,
     /// Whether the process runs. A process that is stopping still counts as running.
     pub running: bool,
-    /// Start of its uninterrupted running time, in ms of the scheduler's clock. `None` while it is
-    /// down.
+    /// Start of its uninterrupted running time, in ms of the scheduler's clock. `None` while the
+    /// process does not run.
     pub up_since_ms: Option<i64>,
     /// Whether the process belongs to an older deployment.
     pub stale: bool,
-}
-
-/// Final state of a processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessorEnd {
-    Failed,
-    Completed,
 }
 
 /// Open request of a processor without a process.
@@ -72,7 +65,9 @@ pub struct Processor {
     /// Number of allocations that have not ended.
     alive: usize,
     last_host: Option<NodeName>,
-    record: Option<Record>,
+    /// Counted failures. `None` without any.
+    record: Option<FailureRecord>,
+    /// Final state. `None` while the processor may start processes.
     over: Option<ProcessorEnd>,
     request: Request,
     failover: Option<Failover>,
@@ -80,8 +75,8 @@ pub struct Processor {
     is_yielding: bool,
     /// Whether the processor was stopped and starts again once none of its processes is alive.
     is_restarting: bool,
-    /// Whether an action placed this processor after it had failed. Its record is cleared when it
-    /// runs.
+    /// Whether the scheduler placed this processor after it had failed. The failure record is
+    /// cleared when the processor runs.
     is_returning: bool,
 }
 
@@ -96,7 +91,7 @@ impl Processor {
         }
     }
 
-    pub fn record(&self) -> Option<&Record> {
+    pub fn record(&self) -> Option<&FailureRecord> {
         self.record.as_ref()
     }
     pub fn over(&self) -> Option<ProcessorEnd> {
@@ -133,25 +128,19 @@ pub struct Placement<'a> {
 
 /// Demand of one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct ProcessorDemand {
     /// Whether a process is wanted. `false` ends its process and starts none.
     pub wanted: bool,
     /// The only acceptable node. `None` accepts any node.
     pub host: Option<NodeName>,
 }
 
-/// How the service ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    Completed,
-    Failed(String),
-}
-
 #[derive(Debug, Clone)]
 pub struct Processors {
-    terms: Terms,
-    all: Vec<Processor>,
-    /// Nodes that a process was lost on or moved away from. A failover does not use them.
+    settings: ProcessorSettings,
+    /// All processors, in the order of their slots.
+    by_slot: Vec<Processor>,
+    /// Nodes that are lost or accept no new processes. A failover does not use them.
     closed: BTreeSet<NodeName>,
     /// Text that describes a violated rule. `None` if no rule is violated.
     violation: Option<String>,
@@ -162,11 +151,13 @@ pub struct Processors {
 }
 
 impl Processors {
-    pub fn new(terms: Terms) -> Self {
-        let all = (0..terms.count()).map(|_| Processor::default()).collect();
+    pub fn new(settings: ProcessorSettings) -> Self {
+        let by_slot = (0..settings.count())
+            .map(|_| Processor::default())
+            .collect();
         Self {
-            terms,
-            all,
+            settings,
+            by_slot,
             closed: BTreeSet::new(),
             violation: None,
             changed: BTreeSet::new(),
@@ -174,11 +165,11 @@ impl Processors {
         }
     }
 
-    pub fn terms(&self) -> &Terms {
-        &self.terms
+    pub fn settings(&self) -> &ProcessorSettings {
+        &self.settings
     }
     pub fn get(&self, slot: usize) -> Option<&Processor> {
-        self.all.get(slot)
+        self.by_slot.get(slot)
     }
     /// Takes the slots whose rows are not written yet.
     pub fn take_changed(&mut self) -> BTreeSet<usize> {
@@ -193,29 +184,29 @@ impl Processors {
     pub fn restore(
         &mut self,
         slot: usize,
-        record: Option<Record>,
+        record: Option<FailureRecord>,
         over: Option<ProcessorEnd>,
         failover: Option<Failover>,
     ) {
-        if let Some(it) = self.all.get_mut(slot) {
+        if let Some(it) = self.by_slot.get_mut(slot) {
             (it.record, it.over, it.failover) = (record, over, failover);
         }
     }
 
     /// Restores the last node, from this deployment or an earlier one.
     pub fn restore_host(&mut self, slot: usize, host: NodeName) {
-        if let Some(it) = self.all.get_mut(slot) {
+        if let Some(it) = self.by_slot.get_mut(slot) {
             it.last_host = Some(host);
         }
     }
 
     /// Requests every missing process at the start, and again after a restart.
     pub fn begin(&mut self, now: Now) {
-        for slot in 0..self.all.len() {
-            let remaining_delay_ms = self.all[slot]
+        for slot in 0..self.by_slot.len() {
+            let remaining_delay_ms = self.by_slot[slot]
                 .record
                 .map_or(0, |it| it.remaining_delay_ms(now.wall_ms));
-            let failover = self.all[slot].failover.clone();
+            let failover = self.by_slot[slot].failover.clone();
             let target = failover.as_ref().map(|it| it.requested.clone());
             let host = target.unwrap_or_else(|| self.preferred_host(slot));
             self.open_request(slot, host, now, remaining_delay_ms);
@@ -227,14 +218,14 @@ impl Processors {
 
     /// Returns the last node if the service has host affinity.
     fn preferred_host(&self, slot: usize) -> Option<NodeName> {
-        let known = self.all[slot].last_host.clone();
-        known.filter(|_| self.terms.host_affinity)
+        let known = self.by_slot[slot].last_host.clone();
+        known.filter(|_| self.settings.host_affinity)
     }
 
     fn open_request(&mut self, slot: usize, host: Option<NodeName>, now: Now, delay_ms: u64) {
         let not_before_ms = now.monotonic_ms.saturating_add(delay_ms);
-        self.all[slot].request = Request {
-            host: host.filter(|_| self.terms.host_affinity),
+        self.by_slot[slot].request = Request {
+            host: host.filter(|_| self.settings.host_affinity),
             since_ms: not_before_ms,
             not_before_ms,
         };
@@ -242,7 +233,7 @@ impl Processors {
 
     /// Sets the observed process of a slot and the number of live allocations.
     pub fn set_occupant(&mut self, slot: usize, occupant: Option<Occupant>, alive: usize) {
-        let Some(it) = self.all.get_mut(slot) else {
+        let Some(it) = self.by_slot.get_mut(slot) else {
             return;
         };
         it.alive = alive;
@@ -256,7 +247,7 @@ impl Processors {
             }
             it.is_restarting &= occupant.stale;
             if let Some(over) = it.over.take() {
-                // An action placed a failed processor, so it is active again.
+                // The scheduler placed an ended processor, so it is in use again.
                 it.is_returning = over == ProcessorEnd::Failed;
                 self.changed.insert(slot);
             }
@@ -284,18 +275,20 @@ impl Processors {
 
     /// Handles a process that is vacating for any reason. Repeating the call changes nothing.
     pub fn on_vacating(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
-        let Some(it) = self.all.get(slot) else { return };
+        let Some(it) = self.by_slot.get(slot) else {
+            return;
+        };
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
         self.on_lost(slot, Some(lost), now);
     }
 
-    /// Handles a loss that is not the fault of the process. An active with standbys fails over. Any
-    /// other processor requests any node.
+    /// Handles a loss that is not the fault of the process. With host affinity, an active that has
+    /// standbys fails over. Any other processor requests any node.
     fn on_lost(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
-        let is_active = self.terms.id_at(slot).replica.is_none();
-        if is_active && self.terms.fails_over() {
+        let is_active = self.settings.id_at(slot).replica.is_none();
+        if is_active && self.settings.fails_over() {
             self.fail_over(slot, lost, now);
         } else {
             self.open_request(slot, None, now, 0);
@@ -305,14 +298,16 @@ impl Processors {
     /// Handles the end of a process. Call [`Self::set_occupant`] first with the process that
     /// remains.
     pub fn on_ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
-        let Some(it) = self.all.get(slot) else { return };
+        let Some(it) = self.by_slot.get(slot) else {
+            return;
+        };
         // The processor was moved, and the successor runs already.
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
         match ending {
-            Ending::Completed if self.terms.retries.is_some() => {
-                let it = &mut self.all[slot];
+            Ending::Completed if self.settings.retries.is_some() => {
+                let it = &mut self.by_slot[slot];
                 (it.over, it.record, it.failover) = (Some(ProcessorEnd::Completed), None, None);
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
@@ -331,47 +326,47 @@ impl Processors {
     /// Counts a failure and plans the retry.
     fn on_failed(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let preferred = self.preferred_host(slot);
-        let retries = self.terms.retries.clone().unwrap_or(Retries::UNLIMITED);
+        let retries = self.settings.retries.clone().unwrap_or(Retries::UNLIMITED);
         let decision = count_failure(
-            self.all[slot].record.as_ref(),
+            self.by_slot[slot].record.as_ref(),
             &retries,
             now.wall_ms,
             preferred.is_some(),
         );
         let delay_ms = match decision {
             RetryDecision::Exhausted => {
-                self.all[slot].over = Some(ProcessorEnd::Failed);
-                self.all[slot].failover = None;
+                self.by_slot[slot].over = Some(ProcessorEnd::Failed);
+                self.by_slot[slot].failover = None;
                 self.changed.insert(slot);
                 self.record_event(slot, &format!("has failed: {}", retries.describe()));
                 return;
             }
             RetryDecision::Uncounted => 0,
             RetryDecision::Retry(record) => {
-                self.all[slot].record = Some(record);
+                self.by_slot[slot].record = Some(record);
                 self.changed.insert(slot);
                 record.last_delay_ms
             }
         };
-        let is_active = self.terms.id_at(slot).replica.is_none();
+        let is_active = self.settings.id_at(slot).replica.is_none();
         if let Some(preferred) = preferred.clone()
             && is_active
-            && self.terms.fails_over()
+            && self.settings.fails_over()
         {
             // The same node is tried first. The choice is recorded, so that an expired request
             // becomes a failover.
-            self.record_first(slot, lost.allocation, &preferred);
+            self.record_last_host(slot, lost.allocation, &preferred);
         }
         self.open_request(slot, preferred, now, delay_ms);
     }
 
     /// Returns the demand of a slot at this instant.
-    pub fn ask(&self, slot: usize, now_ms: u64) -> Ask {
-        let no_demand = Ask {
+    pub fn demand(&self, slot: usize, now_ms: u64) -> ProcessorDemand {
+        let no_demand = ProcessorDemand {
             wanted: false,
             host: None,
         };
-        let Some(it) = self.all.get(slot) else {
+        let Some(it) = self.by_slot.get(slot) else {
             return no_demand;
         };
         let is_waiting = it
@@ -384,9 +379,9 @@ impl Processors {
         if let Some(occupant) = &it.occupant {
             // An active with standbys is bound to its node. If the node is lost, the scheduler must
             // not place the active before a standby is chosen.
-            let is_active = self.terms.id_at(slot).replica.is_none();
-            let is_bound = is_active && self.terms.fails_over();
-            return Ask {
+            let is_active = self.settings.id_at(slot).replica.is_none();
+            let is_bound = is_active && self.settings.fails_over();
+            return ProcessorDemand {
                 wanted: true,
                 host: is_bound.then(|| occupant.host.clone()),
             };
@@ -394,7 +389,7 @@ impl Processors {
         if it.over.is_some() || is_waiting || now_ms < it.request.not_before_ms {
             return no_demand;
         }
-        Ask {
+        ProcessorDemand {
             wanted: true,
             host: it.request.host.clone(),
         }
@@ -402,14 +397,14 @@ impl Processors {
 
     /// Handles expired requests and standbys that have ended.
     pub fn tick(&mut self, timeouts: Timeouts, now: Now) {
-        for slot in 0..self.all.len() {
+        for slot in 0..self.by_slot.len() {
             self.continue_failover(slot, timeouts, now);
             self.restart_stopped(slot, now);
             if !self.is_expired(slot, timeouts, now.monotonic_ms) {
                 continue;
             }
-            let is_active = self.terms.id_at(slot).replica.is_none();
-            if is_active && self.terms.fails_over() {
+            let is_active = self.settings.id_at(slot).replica.is_none();
+            if is_active && self.settings.fails_over() {
                 // The failover chooses again, without the nodes used before.
                 self.choose_host(slot, now);
             } else {
@@ -420,7 +415,7 @@ impl Processors {
 
     /// Returns true if a request for one node is open for longer than the timeout.
     fn is_expired(&self, slot: usize, timeouts: Timeouts, now_ms: u64) -> bool {
-        let it = &self.all[slot];
+        let it = &self.by_slot[slot];
         let is_waiting = it
             .failover
             .as_ref()
@@ -430,7 +425,8 @@ impl Processors {
         is_open && has_host && now_ms.saturating_sub(it.request.since_ms) > timeouts.request_ms
     }
 
-    /// Returns the next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
+    /// Returns the next time at which [`Self::tick`] or [`Self::demand`] may change without an
+    /// event.
     pub fn due_ms(&self, timeouts: Timeouts, now_ms: u64) -> Option<u64> {
         let due = |it: &Processor| {
             if it.occupant.is_some() || it.over.is_some() {
@@ -446,13 +442,13 @@ impl Processors {
             let expires = it.request.since_ms.saturating_add(timeouts.request_ms + 1);
             has_host.then_some(expires)
         };
-        self.all.iter().filter_map(due).min()
+        self.by_slot.iter().filter_map(due).min()
     }
 
     /// Returns true if every processor runs or has completed.
     pub fn is_healthy(&self) -> bool {
         let is_up = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
-        self.all.iter().all(is_up)
+        self.by_slot.iter().all(is_up)
     }
 
     /// Returns how the service ended, if it did. Standbys end with the actives.
@@ -460,20 +456,20 @@ impl Processors {
         if let Some(violation) = &self.violation {
             return Some(End::Failed(violation.clone()));
         }
-        let retries = self.terms.retries.as_ref()?;
-        let failed = |slot: &usize| self.all[*slot].state() == State::Failed;
-        let first_failed = (0..self.all.len()).find(failed);
+        let retries = self.settings.retries.as_ref()?;
+        let failed = |slot: &usize| self.by_slot[*slot].state() == State::Failed;
+        let first_failed = (0..self.by_slot.len()).find(failed);
         if retries.fail_service
             && let Some(slot) = first_failed
         {
-            let (processor, reason) = (self.terms.id_at(slot), retries.describe());
+            let (processor, reason) = (self.settings.id_at(slot), retries.describe());
             return Some(End::Failed(format!(
                 "processor {processor} has failed: {reason}"
             )));
         }
-        let actives = 0..self.terms.instances as usize;
+        let actives = 0..self.settings.instances as usize;
         let is_over = |it: &Processor| matches!(it.state(), State::Failed | State::Completed);
-        if !self.all[actives.clone()].iter().all(is_over) {
+        if !self.by_slot[actives.clone()].iter().all(is_over) {
             return None;
         }
         // Failed processors are final, so a service that ends with one has failed.
@@ -482,13 +478,13 @@ impl Processors {
             0 => End::Completed,
             _ => End::Failed(format!(
                 "{lost} of {} processors have failed, the others have completed",
-                self.terms.instances
+                self.settings.instances
             )),
         })
     }
 
     fn record_event(&mut self, slot: usize, event: &str) {
-        let processor = self.terms.id_at(slot);
+        let processor = self.settings.id_at(slot);
         self.events.push(format!("processor {processor} {event}"));
     }
 }

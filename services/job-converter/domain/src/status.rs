@@ -1,4 +1,4 @@
-//! State of a piece of work for its user, computed from facts.
+//! Computes the state of a piece of work that its user sees.
 
 /// States that are not final. Final states are decided where work ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub enum State {
     Refused,
 }
 
+/// Facts about the work, from which [`status`] computes its state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the user cancelled the work.

@@ -2,7 +2,7 @@
 //!
 //! A task is a number in exactly one state: waiting, leased to one allocation, or done. The first
 //! outcome is final. A success counts from any runner, since the work was done. A failure counts
-//! only from the holder of the lease and for its attempt, since a runner without its lease may fail
+//! only from the holder of the lease and for its attempt. A runner that lost its lease may fail
 //! because of Hayward. Only counted failures use up attempts.
 
 use std::collections::BTreeMap;
@@ -52,11 +52,14 @@ pub struct TaskTable {
     waiting: Ranges,
     /// Attempt of each leased task, by holder. Holders without tasks are removed.
     leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
+    /// Number of leased tasks.
     leased: u64,
     done: Ranges,
     /// Number of counted failures of each task without an outcome.
     failures: BTreeMap<u64, u32>,
+    /// Number of tasks whose outcome is a failure.
     failed: u64,
+    /// Total running time of the runs that became outcomes, in µs.
     spent_us: u64,
 }
 
@@ -127,7 +130,7 @@ impl TaskTable {
         }
         let duplicate =
             leased_tasks().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
-        let duplicate = duplicate.or_else(|| overlap(&self.waiting, &self.done));
+        let duplicate = duplicate.or_else(|| find_common_number(&self.waiting, &self.done));
         duplicate.map(|task| format!("task {task} is in two places"))
     }
 
@@ -145,7 +148,8 @@ impl TaskTable {
         self.leases.keys()
     }
 
-    fn attempt(&self, task: u64) -> u32 {
+    /// Returns the number of the next attempt of a task.
+    fn next_attempt(&self, task: u64) -> u32 {
         self.failures.get(&task).copied().unwrap_or(0) + 1
     }
 
@@ -156,7 +160,7 @@ impl TaskTable {
             .into_iter()
             .map(|task| Leased {
                 task,
-                attempt: self.attempt(task),
+                attempt: self.next_attempt(task),
             })
             .collect();
         if !leased.is_empty() {
@@ -167,7 +171,7 @@ impl TaskTable {
         leased
     }
 
-    /// Ends the lease of a task if its attempt matches.
+    /// Ends the lease of a task if the attempt matches. `None` matches every attempt.
     fn release(&mut self, holder: &AllocationId, task: u64, attempt: Option<u32>) -> bool {
         let Some(held) = self.leases.get_mut(holder) else {
             return false;
@@ -185,10 +189,15 @@ impl TaskTable {
         matches
     }
 
-    /// Removes the task from its current state. Returns its holder.
-    fn remove_from_any_state(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
-        if self.release(hint, task, None) {
-            return Some(hint.clone());
+    /// Removes the task from its current state. Returns its holder, if it was leased.
+    /// `likely_holder` is searched first.
+    fn remove_from_any_state(
+        &mut self,
+        task: u64,
+        likely_holder: &AllocationId,
+    ) -> Option<AllocationId> {
+        if self.release(likely_holder, task, None) {
+            return Some(likely_holder.clone());
         }
         if self.waiting.remove(task) {
             return None;
@@ -220,7 +229,7 @@ impl TaskTable {
             let other = self
                 .remove_from_any_state(task, holder)
                 .filter(|other| other != holder);
-            self.close(task, duration_us);
+            self.record_outcome(task, duration_us);
             return (Recorded::Outcome, other);
         }
         if !self.release(holder, task, Some(attempt)) {
@@ -230,9 +239,9 @@ impl TaskTable {
             self.waiting.insert(task);
             return (Recorded::Returned, None);
         }
-        let failures = self.attempt(task);
+        let failures = self.next_attempt(task);
         if failures >= self.max_attempts {
-            self.close(task, duration_us);
+            self.record_outcome(task, duration_us);
             self.failed += 1;
             return (Recorded::Outcome, None);
         }
@@ -241,7 +250,7 @@ impl TaskTable {
         (Recorded::Attempt, None)
     }
 
-    fn close(&mut self, task: u64, duration_us: u64) {
+    fn record_outcome(&mut self, task: u64, duration_us: u64) {
         self.done.insert(task);
         self.failures.remove(&task);
         self.spent_us = self.spent_us.saturating_add(duration_us);
@@ -325,7 +334,7 @@ fn count_in_spans(ranges: &Ranges) -> u64 {
 }
 
 /// Returns a number that is in both sets.
-fn overlap(ranges: &Ranges, others: &Ranges) -> Option<u64> {
+fn find_common_number(ranges: &Ranges, others: &Ranges) -> Option<u64> {
     let mut others = others.spans().peekable();
     for (start, end) in ranges.spans() {
         while others.next_if(|(_, stop)| *stop <= start).is_some() {}

@@ -13,12 +13,12 @@ use uuid::Uuid;
 use super::Ledger;
 use crate::applications::{self, AllocationChange};
 use crate::store::Rows;
-use crate::store::settled::{BrakeRow, SettledRow};
+use crate::store::settled::{BackoffRow, SettledRow};
 use crate::work::exits::{describe_exit, is_caused_by_program};
 use crate::work::projections::FinalState;
 use crate::work::{Process, Work, WorkSpec, parse_work_id};
 
-/// Slot of a piece of work.
+/// Position of a slot: its work, and its index in the slots of that work.
 pub(super) struct WorkSlot {
     pub work: Uuid,
     pub slot: usize,
@@ -44,7 +44,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        // Events before this term are in the timeline already.
+        // Events of an earlier term are in the timeline already, so the first update adds none.
         let is_first = !self.allocations.has_update();
         let changes = self.allocations.absorb(update, moment.monotonic_ms);
         batch.record_position(ALLOCATIONS, self.allocations.cursor());
@@ -112,11 +112,11 @@ impl Ledger {
             for slot in &mut work.slots {
                 let allocations = &self.allocations;
                 slot.settled.retain(|id| {
-                    let stays = allocations.get(id.as_str()).is_some();
-                    if !stays {
+                    let exists = allocations.get(id.as_str()).is_some();
+                    if !exists {
                         batch.rows.deleted_settled.push(id.to_string());
                     }
-                    stays
+                    exists
                 });
             }
         }
@@ -154,7 +154,7 @@ impl Ledger {
         let was_marked = before.is_some_and(|process| process.marked);
         let since_ms = process.running_since_ms;
         let ran_ms = since_ms.map(|since| moment.monotonic_ms - since);
-        let vacating = process.vacating && process.alive();
+        let vacating = process.vacating && process.is_alive();
         state.processes.insert(entry.id.clone(), process);
         let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
         let event = if is_new && !ended {
@@ -183,7 +183,8 @@ impl Ledger {
         self.dirty.insert(uuid);
     }
 
-    /// Records an end once. The demand then lists it as settled.
+    /// Records an end once. The demand then lists the allocation as settled, so that the scheduler
+    /// may grant another.
     fn record_process_end(
         &mut self,
         work_slot: &WorkSlot,
@@ -211,21 +212,22 @@ impl Ledger {
             work: uuid,
         });
         work.end_processor(slot, entry, moment);
-        let by_program = ended_by_itself(entry) && !work.uses_counted_retry(entry);
-        let is_held_back = strike_brake(work, slot, by_program, ran_ms, moment.monotonic_ms);
+        let caused_by_program = ended_by_itself(entry) && !work.uses_counted_retry(entry);
+        let is_held_back =
+            record_end_without_progress(work, slot, caused_by_program, ran_ms, moment.monotonic_ms);
         if !is_held_back {
             return;
         }
         let pace = work.pace();
         let slot_id = work.slot_id(slot).to_string();
         let state = &mut work.slots[slot];
-        let strikes = state.brake.failures();
-        let until_ms = state.brake.held_until_ms().unwrap_or(0);
+        let strikes = state.backoff.failures();
+        let until_ms = state.backoff.held_until_ms().unwrap_or(0);
         let wait_s = until_ms.saturating_sub(moment.monotonic_ms).div_ceil(1000);
         state.hold_reason = Some(hold_reason(&exit_text, strikes, wait_s));
-        let gives_up = state.brake.is_exhausted(&pace);
+        let gives_up = state.backoff.is_exhausted(&pace);
         let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
-        batch.rows.brakes.push(BrakeRow {
+        batch.rows.backoffs.push(BackoffRow {
             slot: slot_id,
             work: uuid,
             strikes,
@@ -280,7 +282,7 @@ impl Ledger {
         let alive = state
             .processes
             .remove(&before.id)
-            .is_some_and(|process| process.alive());
+            .is_some_and(|process| process.is_alive());
         if state.settled.remove(&before.id) {
             batch.rows.deleted_settled.push(before.id.to_string());
         }
@@ -348,18 +350,18 @@ pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::Moved)
 }
 
-/// Returns true if the program caused the end, or no other node would do better.
+/// Returns true if the program caused the end. A refusal that every node would repeat counts too.
 fn ended_by_itself(entry: &AllocationEntry) -> bool {
-    // A marked process gets no tasks, so it ends without progress.
-    let sent_away = entry.vacate.is_some() || entry.marked.is_some();
-    is_caused_by_program(sent_away, entry.exit.as_ref())
+    // A marked process gets no tasks, so it ends without progress. Its program is not the cause.
+    let has_to_leave = entry.vacate.is_some() || entry.marked.is_some();
+    is_caused_by_program(has_to_leave, entry.exit.as_ref())
 }
 
 /// Counts an end without progress. Returns true if the slot is now held back.
-fn strike_brake(
+fn record_end_without_progress(
     work: &mut Work,
     slot: usize,
-    by_program: bool,
+    caused_by_program: bool,
     ran_ms: Option<u64>,
     now_ms: u64,
 ) -> bool {
@@ -368,7 +370,7 @@ fn strike_brake(
         WorkSpec::Reservation(_) => return false,
         WorkSpec::Service(_) => {
             if ran_ms.is_some_and(|ran| ran >= Pace::HEALTHY_AFTER_MS) {
-                work.slots[slot].brake.clear();
+                work.slots[slot].backoff.clear();
             }
         }
         WorkSpec::Job(job) => {
@@ -380,5 +382,5 @@ fn strike_brake(
             }
         }
     }
-    by_program && work.slots[slot].brake.record_failure(now_ms, &pace)
+    caused_by_program && work.slots[slot].backoff.record_failure(now_ms, &pace)
 }

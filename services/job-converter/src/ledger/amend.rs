@@ -22,9 +22,9 @@ use crate::command::{Amend, Amended};
 use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::processors::ProcessorRow;
-use crate::store::settled::BrakeRow;
+use crate::store::settled::BackoffRow;
 use crate::store::work::AmendedRow;
-use crate::work::processors::terms;
+use crate::work::processors::processor_settings;
 use crate::work::{Process, Slot, Work, WorkSpec, parse_work_id};
 
 /// New submission of a service.
@@ -33,8 +33,8 @@ struct ServiceChange {
     redeployed: bool,
 }
 
-/// Returns the part of a submission that makes a deployment: all but counts, labels, retries and
-/// limits.
+/// Returns the submission without counts, labels, retries and limits. A change of any other field
+/// makes a new deployment.
 fn deployed_fields(service: &ServiceSubmission) -> ServiceSubmission {
     ServiceSubmission {
         instances: None,
@@ -52,7 +52,7 @@ fn check_change(before: &ServiceSubmission, amend: &Amend, generation: u32) -> R
     if amend.base_generation != generation {
         return Err(Refusal::ChangedMeanwhile(generation));
     }
-    // Last nodes are stored by name, and the share is counted in the class.
+    // Last nodes are stored by the name of the service, and fair shares are computed per class.
     if amend.service.name != before.name {
         return Err(Refusal::FixedField("name"));
     }
@@ -134,25 +134,25 @@ impl Ledger {
             return Vec::new();
         };
         let redeployed = change.redeployed;
-        let terms = terms(&change.service);
-        let event = timeline_text(work, &terms, redeployed);
+        let settings = processor_settings(&change.service);
+        let event = describe_change(work, &settings, redeployed);
         work.spec = WorkSpec::Service(change.service);
         let Some(processors) = &mut work.processors else {
             return Vec::new();
         };
-        let before = processors.terms().clone();
-        let new_slots = processors.amend(terms.clone(), redeployed, now(moment));
+        let before = processors.settings().clone();
+        let new_slots = processors.amend(settings.clone(), redeployed, now(moment));
         let slots = std::mem::take(&mut work.slots).into_iter().enumerate();
         let mut old_slots: BTreeMap<ProcessorId, Slot> =
             slots.map(|(slot, it)| (before.id_at(slot), it)).collect();
-        let existing_or_new = |slot| old_slots.remove(&terms.id_at(slot)).unwrap_or_default();
-        work.slots = (0..terms.count()).map(existing_or_new).collect();
+        let existing_or_new = |slot| old_slots.remove(&settings.id_at(slot)).unwrap_or_default();
+        work.slots = (0..settings.count()).map(existing_or_new).collect();
         for (processor, slot) in old_slots {
             work.withdraw_slot(processor, slot, batch);
         }
         for slot in 0..work.slots.len() {
             if redeployed {
-                work.clear_brake(slot, batch);
+                work.clear_backoff(slot, batch);
             }
             work.observe(slot);
         }
@@ -164,8 +164,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Updates the name under which last nodes are stored. It exists while the service has host
-    /// affinity.
+    /// Updates the name under which last nodes are stored. A service has such a name while it has
+    /// host affinity.
     fn update_host_key(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
@@ -184,8 +184,8 @@ impl Ledger {
         }
     }
 
-    /// Gives a new slot the remaining allocations of an earlier slot with the same id. They must
-    /// end before a new process is requested.
+    /// Gives a new slot the remaining allocations of an earlier slot with the same id. These
+    /// allocations must end before the slot requests a process.
     fn readopt_allocations(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
         if added.is_empty() {
             return;
@@ -221,7 +221,7 @@ impl Ledger {
         };
         if work.processors.is_some() {
             let process = Process::from_entry(entry);
-            if process.alive() {
+            if process.is_alive() {
                 work.leaving.insert(entry.id.clone(), process);
             } else {
                 work.leaving.remove(&entry.id);
@@ -242,14 +242,14 @@ impl Ledger {
     }
 }
 
-/// Returns the entry for the timeline.
-fn timeline_text(
+/// Describes the change in one line, for the timeline.
+fn describe_change(
     work: &Work,
-    after: &hayward_job_converter_domain::processors::Terms,
+    after: &hayward_job_converter_domain::processors::ProcessorSettings,
     redeployed: bool,
 ) -> String {
     let generation = work.version.generation;
-    let before = work.processors.as_ref().map(|it| it.terms());
+    let before = work.processors.as_ref().map(|it| it.settings());
     let counts = before.map(|it| {
         (
             (it.instances, after.instances),
@@ -281,7 +281,7 @@ impl Work {
         batch.withdraw(DEMAND, "", id.as_str());
         let settled = slot.settled.iter().map(ToString::to_string);
         batch.rows.deleted_settled.extend(settled);
-        batch.rows.brakes.push(BrakeRow {
+        batch.rows.backoffs.push(BackoffRow {
             slot: id.to_string(),
             work: self.uuid,
             strikes: 0,
@@ -293,18 +293,18 @@ impl Work {
             ended: None,
             failover: None,
         });
-        let alive = slot.processes.into_iter().filter(|(_, it)| it.alive());
+        let alive = slot.processes.into_iter().filter(|(_, it)| it.is_alive());
         self.leaving.extend(alive);
     }
 
-    /// Clears the brake of a slot, because a new deployment starts without failures.
-    fn clear_brake(&mut self, slot: usize, batch: &mut Batch<Rows>) {
+    /// Clears the backoff of a slot, because a new deployment starts without failures.
+    fn clear_backoff(&mut self, slot: usize, batch: &mut Batch<Rows>) {
         let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
         let state = &mut self.slots[slot];
         state.hold_reason = None;
-        if state.brake.failures() > 0 {
-            state.brake.clear();
-            batch.rows.brakes.push(BrakeRow {
+        if state.backoff.failures() > 0 {
+            state.backoff.clear();
+            batch.rows.backoffs.push(BackoffRow {
                 slot: id,
                 work,
                 strikes: 0,

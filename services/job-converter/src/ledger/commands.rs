@@ -117,8 +117,8 @@ impl Ledger {
             id: runner.id.to_string(),
             token: token.to_string(),
         };
-        // The token was released and used again within one batch, so its row stays.
-        batch.rows.deleted_runners.retain(|gone| *gone != row.id);
+        // The token may have been released earlier in this batch. Its row must then stay.
+        batch.rows.deleted_runners.retain(|id| *id != row.id);
         batch.rows.runners.push(row);
         self.runners
             .insert(runner.id.clone(), RunnerUse { token, works: 1 });

@@ -1,4 +1,4 @@
-//! Ends of work, and its timeline.
+//! Ends pieces of work, forgets old ones, and adds entries to timelines.
 
 use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
 use hayward_publication::committer::{Batch, Moment};
@@ -171,14 +171,14 @@ impl Ledger {
         const MAX_FORGOTTEN: usize = 500;
         let settings = &self.shared.settings;
         let days = i64::try_from(settings.keep_final_days).unwrap_or(i64::MAX);
-        let oldest = moment
+        let cutoff_ms = moment
             .now
             .unix_ms()
             .saturating_sub(days.saturating_mul(24 * 3600 * 1000));
         let keep = settings.keep_final;
         for _ in 0..MAX_FORGOTTEN {
             match self.final_order.front().copied() {
-                Some((at, uuid)) if self.final_order.len() > keep || at < oldest => {
+                Some((at, uuid)) if self.final_order.len() > keep || at < cutoff_ms => {
                     self.final_order.pop_front();
                     let Some(final_work) = self.final_works.remove(&uuid) else {
                         continue;

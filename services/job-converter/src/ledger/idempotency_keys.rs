@@ -10,13 +10,16 @@ use uuid::Uuid;
 use crate::model::RequestKey;
 use crate::store::idempotency_keys::KeyRow;
 
+/// Time for which a key is stored.
 pub const RETENTION_MS: i64 = 24 * 3600 * 1000;
 /// Maximum number of keys deleted per round.
 const MAX_SWEPT: usize = 2_000;
 
 #[derive(Default)]
 pub struct IdempotencyKeys {
+    /// Digest of the request and its response, by key.
     responses: FxHashMap<Uuid, (Uuid, Arc<str>)>,
+    /// Insertion time in ms and key, oldest first.
     by_age: VecDeque<(i64, Uuid)>,
 }
 

@@ -1,4 +1,5 @@
-//! Last node of each processor, by user and service name. It outlives deployments of that name.
+//! Last node of each processor, by user and service name. A later deployment of the same name uses
+//! these nodes.
 
 use std::collections::BTreeMap;
 
@@ -19,44 +20,40 @@ struct ServiceHosts {
 }
 
 impl LastHosts {
-    pub fn restore(&mut self, name: ServiceKey, processor: String, node: NodeName) {
-        self.0
-            .entry(name)
-            .or_default()
-            .hosts
-            .insert(processor, node);
+    pub fn restore(&mut self, key: ServiceKey, processor: String, node: NodeName) {
+        self.0.entry(key).or_default().hosts.insert(processor, node);
     }
 
     /// Adds one service of this name.
-    pub fn add_service(&mut self, name: ServiceKey) {
-        self.0.entry(name).or_default().services += 1;
+    pub fn add_service(&mut self, key: ServiceKey) {
+        self.0.entry(key).or_default().services += 1;
     }
 
-    /// Removes one service of this name. Returns true if none is readable any more, so that its
-    /// nodes are forgotten.
-    pub fn remove_service(&mut self, name: &ServiceKey) -> bool {
-        let Some(service) = self.0.get_mut(name) else {
+    /// Removes one service of this name. Returns true if no service of this name is readable any
+    /// more. The nodes are then forgotten.
+    pub fn remove_service(&mut self, key: &ServiceKey) -> bool {
+        let Some(service) = self.0.get_mut(key) else {
             return false;
         };
         service.services = service.services.saturating_sub(1);
         let empty = service.services == 0;
         if empty {
-            self.0.remove(name);
+            self.0.remove(key);
         }
         empty
     }
 
     /// Records the last node of a processor. Returns true if it changed.
-    pub fn set(&mut self, name: &ServiceKey, processor: &str, node: &NodeName) -> bool {
-        let Some(service) = self.0.get_mut(name) else {
+    pub fn set(&mut self, key: &ServiceKey, processor: &str, node: &NodeName) -> bool {
+        let Some(service) = self.0.get_mut(key) else {
             return false;
         };
         let before = service.hosts.insert(processor.to_owned(), node.clone());
         before.as_ref() != Some(node)
     }
 
-    pub fn last_host(&self, name: &ServiceKey, processor: &str) -> Option<&NodeName> {
-        self.0.get(name)?.hosts.get(processor)
+    pub fn last_host(&self, key: &ServiceKey, processor: &str) -> Option<&NodeName> {
+        self.0.get(key)?.hosts.get(processor)
     }
 }
 

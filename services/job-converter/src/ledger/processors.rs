@@ -45,8 +45,8 @@ fn placement(entry: &AllocationEntry) -> Placement<'_> {
 
 /// Returns the process that occupies a slot: the oldest that is not vacating.
 fn occupant(slot: &Slot, deployment_number: u32) -> Option<Occupant> {
-    let stays = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
-    let staying = slot.processes.iter().filter(stays);
+    let is_staying = |(_, process): &(_, &Process)| process.is_alive() && !process.vacating;
+    let staying = slot.processes.iter().filter(is_staying);
     let (allocation, process) = staying.min_by_key(|(_, process)| process.incarnation)?;
     let running = match process.state {
         AllocationState::Running | AllocationState::Stopping => true,
@@ -62,17 +62,18 @@ fn occupant(slot: &Slot, deployment_number: u32) -> Option<Occupant> {
     })
 }
 
-/// Returns the slots whose process failed in this deployment and has not run long enough since.
-/// Also returns the time when the first of them has.
+/// Returns the unstable slots: they failed in this deployment, and their process has not yet run
+/// for the healthy time. Also returns when the first of these processes has.
 fn unstable_slots(
     slots: &[Slot],
     processors: &Processors,
     now_ms: u64,
 ) -> (BTreeSet<usize>, Option<u64>) {
-    let mut found = (BTreeSet::new(), None);
+    let (mut unstable, mut first_stable_at_ms) = (BTreeSet::new(), None);
     for (number, slot) in slots.iter().enumerate() {
         let processor = processors.get(number);
-        let failed = slot.brake.failures() > 0 || processor.is_some_and(|it| it.record().is_some());
+        let failed =
+            slot.backoff.failures() > 0 || processor.is_some_and(|it| it.record().is_some());
         let occupant = processor.and_then(|it| it.occupant());
         let process = occupant.and_then(|occupant| slot.processes.get(&occupant.allocation));
         let Some(since_ms) = process
@@ -83,15 +84,12 @@ fn unstable_slots(
         };
         let stable_at_ms = since_ms.saturating_add(Pace::HEALTHY_AFTER_MS);
         if now_ms < stable_at_ms {
-            found.0.insert(number);
-            found.1 = Some(
-                found
-                    .1
-                    .map_or(stable_at_ms, |first: u64| first.min(stable_at_ms)),
-            );
+            unstable.insert(number);
+            let first = first_stable_at_ms.unwrap_or(stable_at_ms);
+            first_stable_at_ms = Some(stable_at_ms.min(first));
         }
     }
-    found
+    (unstable, first_stable_at_ms)
 }
 
 /// Returns true if the node is lost or is being emptied, so that standbys on it leave as well.
@@ -126,13 +124,13 @@ impl Work {
             return;
         };
         let deployment_number = self.version.deployment_number;
-        processors.set_occupant(slot, occupant(state, deployment_number), state.alive());
+        processors.set_occupant(slot, occupant(state, deployment_number), state.live_count());
         // The process ends because its demand was withdrawn, in this term or an earlier one. The
         // processor waits for its end. A standby chosen for a failover is an exception.
-        let active = processors.terms().id_at(slot).replica.is_none();
+        let active = processors.settings().id_at(slot).replica.is_none();
         let was_dismissed = |process: &Process| {
             let must_end = active || process.deployment_number != deployment_number;
-            process.alive() && process.dismissed && must_end
+            process.is_alive() && process.dismissed && must_end
         };
         if state.processes.values().any(was_dismissed) {
             processors.mark_stopped(slot);
@@ -148,8 +146,8 @@ impl Work {
         }
     }
 
-    /// Records an end. The vacate may become visible only with the end: a lost node sets both at
-    /// once, and publications may skip states in between.
+    /// Records the end of a process. If the process was vacated, the vacate is applied instead. It
+    /// may arrive only with the end, because publications may skip states in between.
     pub fn end_processor(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         let moved = is_moved(entry);
         if entry.vacate.is_some() && !moved {
@@ -165,10 +163,10 @@ impl Work {
         }
     }
 
-    /// Returns true if the end uses a counted retry, which replaces the brake. A failed launch is
-    /// no retry, so the brake paces it.
+    /// Returns true if the end uses a counted retry, which replaces the backoff. A failed launch
+    /// uses no retry, so the backoff delays the next start.
     pub fn uses_counted_retry(&self, entry: &AllocationEntry) -> bool {
-        let retries = |it: &hayward_job_converter_domain::processors::Terms| {
+        let counts_retries = |it: &hayward_job_converter_domain::processors::ProcessorSettings| {
             it.retries
                 .as_ref()
                 .is_some_and(|retries| retries.count >= 0)
@@ -176,7 +174,7 @@ impl Work {
         let has_counted_retries = self
             .processors
             .as_ref()
-            .is_some_and(|it| retries(it.terms()));
+            .is_some_and(|it| counts_retries(it.settings()));
         let ending_kind = classify_exit(entry.exit.as_ref(), entry.vacate.is_some());
         has_counted_retries && ending_kind != Ending::LaunchFailed
     }
@@ -217,8 +215,8 @@ impl Work {
         let Some(processors) = &mut self.processors else {
             return;
         };
-        for slot in 0..processors.terms().count() {
-            let processor_id = processors.terms().id_at(slot).to_string();
+        for slot in 0..processors.settings().count() {
+            let processor_id = processors.settings().id_at(slot).to_string();
             let last_host = name
                 .as_ref()
                 .and_then(|name| last_hosts.last_host(name, &processor_id));

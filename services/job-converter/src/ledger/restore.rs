@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hayward_job_converter_domain::Brake;
-use hayward_job_converter_domain::processors::Record;
+use hayward_job_converter_domain::Backoff;
+use hayward_job_converter_domain::processors::FailureRecord;
 use hayward_publication::Followed;
 use hayward_publication::committer::Moment;
 use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -23,7 +23,7 @@ use crate::orchestrators::Orchestrators;
 use crate::shared_view::{Owners, SharedView};
 use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
-    DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBrake, StoredLease, StoredSettled,
+    DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBackoff, StoredLease, StoredSettled,
     SumRow,
 };
 use crate::store::past_allocations::PastRow;
@@ -119,7 +119,7 @@ impl Ledger {
         ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
         for row in stored.strikes {
-            ledger.restore_brake(&row, moment);
+            ledger.restore_backoff(&row, moment);
         }
         ledger.restore_processors(&stored.processors, moment)?;
         Ok(ledger)
@@ -206,7 +206,7 @@ impl Ledger {
         let record = row
             .failures
             .zip(row.last_failure_ms)
-            .map(|(count, at)| Record {
+            .map(|(count, at)| FailureRecord {
                 count: u32::try_from(count).unwrap_or(0),
                 last_failure_ms: at,
                 last_delay_ms: to_u64(row.last_delay_ms.unwrap_or(0)),
@@ -308,7 +308,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_brake(&mut self, row: &StoredBrake, moment: &Moment) {
+    fn restore_backoff(&mut self, row: &StoredBackoff, moment: &Moment) {
         let work = row.work;
         let Some(pace) = self.works.get(&work).map(|work| work.pace()) else {
             return;
@@ -317,8 +317,8 @@ impl Ledger {
             return;
         };
         let strikes = u32::try_from(row.strikes).unwrap_or(0);
-        slot.brake = Brake::restored(strikes, moment.monotonic_ms, &pace);
-        if let Some(until) = slot.brake.held_until_ms() {
+        slot.backoff = Backoff::restored(strikes, moment.monotonic_ms, &pace);
+        if let Some(until) = slot.backoff.held_until_ms() {
             self.holds.insert((until, work));
         }
     }

@@ -26,20 +26,20 @@ impl Ledger {
         let removed_keys = self.keys.sweep(moment.now, self.shared.settings.keep_keys);
         let has_more = self.forget_old_work(moment, batch) || !removed_keys.is_empty();
         batch.rows.deleted_keys = removed_keys;
-        let due = self.run_applications(moment, batch);
-        self.wake(has_more, due, moment)
+        let application_wait_ms = self.run_applications(moment, batch);
+        self.next_wake(has_more, application_wait_ms, moment)
     }
 
     /// Runs due applications. Returns the milliseconds until the next one is due.
     fn run_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
         let shared = self.shared.clone();
-        let (changed, due) = self
+        let (changed, wait_ms) = self
             .applications
             .run(&shared.verdicts.read(), moment, batch);
         for uuid in changed {
             shared.views.notify(&uuid, moment.revision);
         }
-        due
+        wait_ms
     }
 
     fn end_old_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
@@ -73,7 +73,7 @@ impl Ledger {
             self.orchestrators.mark_dirty(uuid);
             if let Some(work) = self.works.get_mut(&uuid) {
                 for slot in &mut work.slots {
-                    if !slot.brake.is_held(moment.monotonic_ms) {
+                    if !slot.backoff.is_held(moment.monotonic_ms) {
                         slot.hold_reason = None;
                     }
                 }
@@ -110,11 +110,11 @@ impl Ledger {
         let shared = self.shared.clone();
         let verdicts = shared.verdicts.read();
         let verdict = (0..work.slots.len())
-            .filter(|slot| work.slots[*slot].alive() == 0)
+            .filter(|slot| work.slots[*slot].live_count() == 0)
             .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
-        let work_end = |last| WorkEnd::new(last, moment.now);
+        let work_end = |state| WorkEnd::new(state, moment.now);
         let end = match status(&work.facts(refused.is_some())) {
             _ if final_state.is_some() && !work.cancelled => final_state.map(work_end),
             State::Gone if synced => Some(work_end(FinalState {
@@ -146,14 +146,15 @@ impl Ledger {
         shared.views.notify(&uuid, moment.revision);
     }
 
-    fn wake(&self, has_more: bool, application: Option<u64>, moment: &Moment) -> Wake {
+    /// Returns when the next round is due, at the earliest of all deadlines.
+    fn next_wake(&self, has_more: bool, application_wait_ms: Option<u64>, moment: &Moment) -> Wake {
         if has_more {
             return Wake::After(Duration::from_millis(10));
         }
         let lease = self.lease_order.first().map(|(due, _)| *due);
         let hold = self.holds.first().map(|(due, _)| *due);
         let progress = (!self.progressed.is_empty()).then_some(self.next_progress_ms);
-        let application = application.map(|ms| moment.monotonic_ms.saturating_add(ms));
+        let application = application_wait_ms.map(|ms| moment.monotonic_ms.saturating_add(ms));
         match [lease, hold, progress, application]
             .into_iter()
             .flatten()

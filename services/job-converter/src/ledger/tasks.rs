@@ -1,7 +1,7 @@
 //! Runners lease tasks and report how they ended.
 //!
-//! One request is handled in this order: report, return, renew, lease. All of it is in one commit,
-//! so repeating a request is safe.
+//! One request is handled in this order: report, return, renew, lease. One commit stores all four
+//! steps, so a repeated request is safe.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::command::{Grant, Lease};
 use crate::error::Refusal;
 use crate::metrics;
 use crate::store::Rows;
-use crate::store::settled::BrakeRow;
+use crate::store::settled::BackoffRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
 use crate::work::{Job, Work, parse_work_id};
 
@@ -50,12 +50,12 @@ impl Ledger {
             reports.record(work, report);
         }
         let mut changed = reports.changed;
-        let Some(exchange) = Exchange::for_request(work, &request) else {
+        let Some(exchange) = Exchange::apply_request(work, &request) else {
             return Ok(Grant::JOB_ENDED);
         };
         changed.lease |= exchange.returned || !exchange.leased.is_empty();
         if changed.progress {
-            self.clear_brake(uuid, moment, batch);
+            self.clear_backoff(uuid, moment, batch);
         }
         if exchange.returned || changed.waiting {
             self.shared.tasks.notify(&uuid, moment.revision);
@@ -81,7 +81,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the job if the token belongs to its runners.
+    /// Returns the uuid of the job if the token belongs to a runner of the job.
     fn find_runner_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
         let missing = || Refusal::NoSuchWork(id.clone());
         let (_, uuid, _) = parse_work_id(id).ok_or_else(missing)?;
@@ -104,8 +104,14 @@ impl Ledger {
 
     /// Renews or removes the end of a lease. Renewals change no rows, because rows store holders
     /// and not expiry times.
-    fn update_lease_end(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
-        if !held {
+    fn update_lease_end(
+        &mut self,
+        uuid: Uuid,
+        holder: &AllocationId,
+        holds_tasks: bool,
+        moment: &Moment,
+    ) {
+        if !holds_tasks {
             self.lease_ends.remove(holder);
             return;
         }
@@ -121,8 +127,8 @@ impl Ledger {
         }
     }
 
-    /// Clears the brake of a job that made progress.
-    fn clear_brake(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// Clears the backoff of a job that made progress.
+    fn clear_backoff(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -130,9 +136,9 @@ impl Ledger {
         let Some(slot) = work.slots.first_mut() else {
             return;
         };
-        if slot.brake.clear() {
+        if slot.backoff.clear() {
             slot.hold_reason = None;
-            batch.rows.brakes.push(BrakeRow {
+            batch.rows.backoffs.push(BackoffRow {
                 slot: slot_id,
                 work: uuid,
                 strikes: 0,
@@ -196,8 +202,9 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Handles one request. Returns `None` if the work is no job.
-    fn for_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
+    /// Applies the returns, the renewal and the leases of one request. Returns `None` if the work
+    /// is no job.
+    fn apply_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
         let holder = &request.allocation;
         let (ended, takes_no_tasks) = (work.has_ended(holder), !work.may_lease(holder));
         let job = work.job_mut()?;
@@ -232,9 +239,12 @@ impl Exchange {
     }
 }
 
+/// Changes that the reports of one request made.
 #[derive(Default)]
 struct Changed {
+    /// Whether a lease row must be written.
     lease: bool,
+    /// Whether an attempt was counted.
     progress: bool,
     /// Whether at least one task waits again.
     waiting: bool,

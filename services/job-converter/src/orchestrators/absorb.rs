@@ -1,4 +1,5 @@
-//! Applies changes of `allocations` to the work of orchestrators.
+//! Applies changes of `allocations` to the work of orchestrators. A *share* is an allocation of
+//! this work.
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
 use hayward_job_converter_domain::Pace;
@@ -11,10 +12,10 @@ use uuid::Uuid;
 
 use super::{Orchestrators, Work, work_uuid};
 use crate::store::Rows;
-use crate::store::settled::BrakeRow;
+use crate::store::settled::BackoffRow;
 
-/// Maximum number of ended shares per piece of work that are listed until a map no longer names
-/// them. The oldest are dropped first.
+/// Maximum number of listed ended shares per piece of work. An ended share is listed until a map no
+/// longer names it. The oldest are dropped first.
 const MAX_ENDED: usize = 16;
 
 /// End of a process that was caused by the process itself.
@@ -90,16 +91,16 @@ impl Orchestrators {
         self.synced = true;
         for (uuid, work) in &mut self.works {
             work.settled.retain(|share| {
-                let stays = allocations.get(share.as_str()).is_some();
-                if !stays {
+                let exists = allocations.get(share.as_str()).is_some();
+                if !exists {
                     batch.rows.deleted_settled.push(share.to_string());
                 }
-                stays
+                exists
             });
             self.dirty.insert(*uuid);
         }
-        // Vacates published before this term count as readable from this batch on. This row makes
-        // the batch commit.
+        // The orchestrator can read vacates of an earlier term from the revision of this batch on.
+        // Writing a row makes the batch commit, so that this revision exists.
         let vacated = self
             .works
             .values()
@@ -119,8 +120,8 @@ impl Orchestrators {
         }
     }
 
-    /// Handles a launched process that ended by itself. Work that is no job ends with it. A job is
-    /// held back for a doubling time.
+    /// Handles a launched process that ended by itself. Work that is no job ends with its process.
+    /// A job is held back, each time twice as long.
     fn apply_own_end(
         &mut self,
         end: &OwnEnd<'_>,
@@ -181,7 +182,7 @@ fn ended_by_itself(entry: &AllocationEntry) -> bool {
 
 impl Work {
     /// Counts the end of a process. A process that succeeded counts no failure, and a long run
-    /// clears the brake. Returns the end of a new hold.
+    /// clears the backoff. Returns the end of a new hold.
     fn count_process_end(
         &mut self,
         uuid: Uuid,
@@ -192,36 +193,36 @@ impl Work {
         let since = entry.running_since.map(Timestamp::unix_ms);
         let ran_ms = since.map_or(0, |since| moment.now.unix_ms().saturating_sub(since));
         if ran_ms >= Pace::HEALTHY_AFTER_MS.cast_signed() {
-            self.clear_brake(uuid, batch);
+            self.clear_backoff(uuid, batch);
         }
         let succeeded = |exit: &Exit| exit.cause == ExitCause::Success;
         let is_held_back = !entry.exit.as_ref().is_some_and(succeeded)
             && self
-                .brake
+                .backoff
                 .record_failure(moment.monotonic_ms, &Pace::SERVICE);
         if is_held_back {
-            batch.rows.brakes.push(self.brake_row(uuid));
+            batch.rows.backoffs.push(self.backoff_row(uuid));
         }
-        let held_until_ms = self.brake.held_until_ms().filter(|_| is_held_back);
+        let held_until_ms = self.backoff.held_until_ms().filter(|_| is_held_back);
         held_until_ms.map(|held_until_ms| (held_until_ms, uuid))
     }
 
-    /// Clears the brake after progress.
-    pub(super) fn clear_brake(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
-        if self.brake.clear() {
-            batch.rows.brakes.push(self.brake_row(uuid));
+    /// Clears the backoff after progress.
+    pub(super) fn clear_backoff(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
+        if self.backoff.clear() {
+            batch.rows.backoffs.push(self.backoff_row(uuid));
         }
     }
 
-    fn brake_row(&self, uuid: Uuid) -> BrakeRow {
-        BrakeRow {
+    fn backoff_row(&self, uuid: Uuid) -> BackoffRow {
+        BackoffRow {
             slot: self.id.to_string(),
             work: uuid,
-            strikes: i32::try_from(self.brake.failures()).unwrap_or(i32::MAX),
+            strikes: i32::try_from(self.backoff.failures()).unwrap_or(i32::MAX),
         }
     }
 
     pub(super) fn is_held_back(&self, now_ms: u64) -> bool {
-        self.brake.is_held(now_ms)
+        self.backoff.is_held(now_ms)
     }
 }

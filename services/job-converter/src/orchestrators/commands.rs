@@ -1,11 +1,11 @@
-//! Requests of orchestrators: create, put a map, remove.
+//! Requests about orchestrators: create one, put its map, remove it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_api::orchestrators::{
     MapAnswer, ORCHESTRATED, OrchestratorOrder, OrchestratorView,
 };
-use hayward_job_converter_domain::Brake;
+use hayward_job_converter_domain::Backoff;
 use hayward_job_converter_domain::orchestrated::{
     EndReason, KnownWork, Map, MapEntry as _, MapState, Mark, Outcome, Step,
 };
@@ -45,6 +45,7 @@ impl OrchestratorCommand {
     }
 }
 
+/// A map that an orchestrator sent.
 pub struct Put {
     pub name: UserName,
     pub map: ParsedMap,
@@ -198,7 +199,7 @@ impl Orchestrators {
         let map = Map {
             mark: map.mark,
             works: map.works,
-            bad: faults.keys().cloned().collect(),
+            refused_ids: faults.keys().cloned().collect(),
             leaving: self.vacating_shares(target.record),
         };
         let (steps, counts, repeated, takeover) = match target.record.map.accept(map) {
@@ -235,7 +236,7 @@ impl Orchestrators {
                 .set_orchestrator(target.name, target.record.row());
             self.dirty_views.insert(target.name.clone());
         }
-        // A repeated map counts too: a process may have ended since.
+        // This also happens for a repeated map, because a process may have ended in the meantime.
         self.settle_unnamed_ended(target.record, batch);
         MapAnswer {
             applied: true,
@@ -293,7 +294,7 @@ impl Orchestrators {
                 if items_done(&target.record.map) > items_done(before)
                     && let Some(work) = self.works.get_mut(&uuid)
                 {
-                    work.clear_brake(uuid, batch);
+                    work.clear_backoff(uuid, batch);
                 }
                 self.store_entry(uuid, target.record, batch);
             }
@@ -323,7 +324,7 @@ impl Orchestrators {
             shares: BTreeMap::new(),
             vacate_read_at: BTreeMap::new(),
             settled: BTreeSet::new(),
-            brake: Brake::default(),
+            backoff: Backoff::default(),
         };
         self.works.insert(uuid, new_work);
         self.store_entry(uuid, target.record, batch);
@@ -342,8 +343,8 @@ impl Orchestrators {
         }
     }
 
-    /// Retires work that no map names any more. It requests nothing and is forgotten with its last
-    /// share.
+    /// Retires work that no map names any more. The work requests nothing and is forgotten with its
+    /// last share.
     fn retire(
         &mut self,
         uuid: Uuid,
@@ -372,7 +373,8 @@ impl Orchestrators {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        // Before the first update, the map is trusted. The update is checked against it.
+        // Before the first update of `allocations`, shares are unknown and the map is trusted. The
+        // update later removes settled shares that do not exist.
         let may_settle = work.shares.contains_key(share) || !self.synced;
         // A share that Hayward launched is over only when its process has ended.
         let is_running = |it: &AllocationEntry| it.holds() && it.launch.is_some();

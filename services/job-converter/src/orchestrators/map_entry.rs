@@ -5,7 +5,7 @@ use hayward_job_converter_domain::orchestrated::MapEntry;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, WorkKind};
 
-/// Default number of processes. The same rule applies at arrival and later (R-7.4).
+/// Default number of processes, for new and for known work (R-7.4).
 const DEFAULT_PROCESSES: u64 = 10;
 /// Default number of work items, from the specification.
 const DEFAULT_ITEMS: u64 = 10;
@@ -53,7 +53,7 @@ impl Entry {
     }
 
     /// Returns the shares whose process is initialized.
-    pub fn initialised(&self) -> impl Iterator<Item = &AllocationId> {
+    pub fn initialised_shares(&self) -> impl Iterator<Item = &AllocationId> {
         let reports = self.0.processes.iter();
         let is_up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
         let running = reports.filter(move |(_, report)| is_up(report.state));
@@ -76,7 +76,7 @@ impl Entry {
         self.0.threads.filter(|threads| *threads > 0).unwrap_or(1)
     }
 
-    /// Returns the most processes of the work. Work that is no job has one process.
+    /// Returns the maximum number of processes. Work that is no job has one process.
     pub fn max_processes(&self) -> u64 {
         match self.0.kind {
             EntryKind::Job => self.0.max_processes.unwrap_or(DEFAULT_PROCESSES),
@@ -85,7 +85,7 @@ impl Entry {
     }
 
     /// Returns the number of unfinished work items.
-    pub fn remaining(&self) -> u64 {
+    pub fn remaining_items(&self) -> u64 {
         let entry = &self.0;
         let total = entry.work_items.unwrap_or(DEFAULT_ITEMS);
         let done_items = entry.items_done.saturating_add(entry.items_failed);
@@ -95,13 +95,13 @@ impl Entry {
         }
     }
 
-    /// Returns true if no phase expands this job any more, or no item is left (R-7.7).
-    pub fn completing(&self) -> bool {
-        self.0.state == EntryState::Completing || self.remaining() == 0
+    /// Returns true if the job starts no further items: its map says so, or none is left (R-7.7).
+    pub fn is_completing(&self) -> bool {
+        self.0.state == EntryState::Completing || self.remaining_items() == 0
     }
 
     /// Returns true if the job has not started.
-    pub fn starting(&self) -> bool {
+    pub fn is_starting(&self) -> bool {
         let state = self.0.state;
         self.is_job() && !matches!(state, EntryState::Running | EntryState::Completing)
     }
@@ -115,9 +115,9 @@ mod tests {
         Entry(serde_json::from_str(text).unwrap())
     }
 
-    /// Rule of orchestrators (R-7.2).
+    /// A completing job requests processes while one is not complete (R-7.2).
     #[test]
-    fn only_waiting_and_running_states_request_processes() {
+    fn kind_and_state_decide_whether_an_entry_requests_processes() {
         let requests_processes = |kind: &str, state: &str| {
             let text = format!(r#"{{"kind":"{kind}","state":"{state}","owner":"ada"}}"#);
             entry(&text).is_schedulable()
@@ -142,19 +142,19 @@ mod tests {
         let completing = r#"{"kind":"job","state":"completing","owner":"ada",
             "processes":{"alc_1":{"state":"stopping"},"alc_2":{"state":"stopped"}}}"#;
         let completing = entry(completing);
-        assert!(completing.is_schedulable() && completing.completing());
+        assert!(completing.is_schedulable() && completing.is_completing());
         assert!(
             completing.names_running_process(&"alc_1".parse().unwrap())
                 && !completing.names_running_process(&"alc_2".parse().unwrap())
         );
     }
 
-    /// Rule of orchestrators (R-7.4).
+    /// Each field has the same default in every state (R-7.4).
     #[test]
     fn a_missing_field_has_one_default() {
         let job = entry(r#"{"kind":"job","state":"waiting","owner":"ada","memory_gb":0}"#);
         assert_eq!(
-            (job.max_processes(), job.remaining(), job.threads()),
+            (job.max_processes(), job.remaining_items(), job.threads()),
             (10, 10, 1)
         );
         assert_eq!(job.size(), Size::memory(4 * GIB));

@@ -8,7 +8,8 @@ use hayward_job_converter_domain::orchestrated::{Counts, Ignored, KnownWork, Map
 use super::parse::{ParsedMap, refused_entry};
 use super::{Entry, OrchestratorRecord};
 
-/// Splits a map into accepted and refused entries.
+/// Splits a map into accepted and refused entries. `headroom` is the number of further pieces of
+/// work within the limit on open work.
 pub(super) fn split_entries(
     map: &ParsedMap,
     record: &OrchestratorRecord,
@@ -18,7 +19,8 @@ pub(super) fn split_entries(
     works.retain(|id, entry| {
         let owner = &entry.0.owner;
         let known = record.map.get(id);
-        if let Some((pointer, detail)) = known.and_then(|known| forbidden_change(known, entry)) {
+        if let Some((pointer, detail)) = known.and_then(|known| find_forbidden_change(known, entry))
+        {
             refused.push(refused_entry(id, "invalid", pointer, detail));
             return false;
         }
@@ -46,7 +48,7 @@ pub(super) fn split_entries(
 }
 
 /// Returns the pointer and detail of a change that a known piece of work does not allow.
-fn forbidden_change(
+fn find_forbidden_change(
     known: &KnownWork<Entry>,
     entry: &Entry,
 ) -> Option<(&'static str, &'static str)> {

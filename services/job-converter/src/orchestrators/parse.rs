@@ -23,7 +23,7 @@ const MAX_USERS: usize = 1_000;
 const MAX_ID_LENGTH: usize = 128;
 /// The field of a map that holds its entries.
 const WORK_FIELD: &str = "work";
-/// Maximum number of work items. Products of it cannot overflow.
+/// Maximum number of work items. It is small enough that products do not overflow.
 const MAX_ITEMS: u64 = 1 << 40;
 
 /// A parsed map.
@@ -40,7 +40,7 @@ pub struct ParsedMap {
 }
 
 /// Parses a map. `revision_of` returns the revision of a cursor of this service.
-pub fn map(
+pub fn parse_map(
     map: WorkMap<Box<RawValue>>,
     revision_of: impl Fn(&str) -> Option<u64>,
 ) -> Result<ParsedMap, Problem> {
@@ -88,7 +88,7 @@ pub fn map(
         tenant: None,
     };
     for (id, text) in map.work {
-        match entry(&id, &text) {
+        match parse_entry(&id, &text) {
             Ok(entry) => drop(parsed.entries.insert(id, entry)),
             Err(refused) => parsed.refused.push(refused),
         }
@@ -96,7 +96,7 @@ pub fn map(
     Ok(parsed)
 }
 
-fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
+fn parse_entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
     let fault = |pointer: &str, detail: &str| refused_entry(id, "invalid", pointer, detail);
     if id.is_empty() || id.len() > MAX_ID_LENGTH || !id.chars().all(|it| it.is_ascii_graphic()) {
         let detail = format!("the id must have 1 to {MAX_ID_LENGTH} letters, digits or signs");

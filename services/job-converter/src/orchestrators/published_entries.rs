@@ -1,4 +1,5 @@
-//! Published entries of an orchestrator's work: demand, shares and state.
+//! Published entries of an orchestrator's work: demand, shares and state. A *share* is an
+//! allocation of this work.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +23,19 @@ use crate::work::projections::wire_name;
 const MAX_FAULTS: usize = 100;
 
 /// Returns the demand entry of a piece of work.
-pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
+pub fn demand_entry(
+    work: &Work,
+    entry: &Entry,
+    now_ms: u64,
+    stop_grace_ms: u64,
+) -> Option<DemandEntry> {
     let fields = &entry.0;
-    let held_at = work.is_held_back(now_ms).then(|| work.live_count());
+    let held_processes = work.is_held_back(now_ms).then(|| work.live_count());
     let want = compute_demand(
         entry.max_processes(),
-        entry.remaining().max(1),
+        entry.remaining_items().max(1),
         fields.time_per_item_ms.filter(|ms| *ms > 0),
-        held_at,
+        held_processes,
         None,
     )?;
     let launch = launch(work, entry, stop_grace_ms);
@@ -64,13 +70,13 @@ pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Op
 fn orchestrated_fields(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     use hayward_job_converter_api::orchestrators::EntryKind;
     let own_shares = entry
-        .initialised()
+        .initialised_shares()
         .filter(|share| work.shares.contains_key(*share));
     Orchestrated {
         orchestrator: work.orchestrator.to_string(),
         managed: entry.0.kind == EntryKind::ManagedReservation,
-        starting: entry.starting(),
-        completing: entry.completing(),
+        starting: entry.is_starting(),
+        completing: entry.is_completing(),
         own_processes: own_processes && entry.kind() != WorkKind::Reservation,
         running: own_shares.filter(|_| own_processes).cloned().collect(),
     }

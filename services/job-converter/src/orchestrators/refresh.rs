@@ -1,5 +1,5 @@
-//! Publishes the current entries of dirty work. They are always computed from the whole state of
-//! one piece of work.
+//! Publishes the entries of work that changed. Each entry is computed from the whole state of one
+//! piece of work.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Orchestrators {
         batch.withdraw(DEMAND, "", work.id.as_str());
         if synced && work.shares.is_empty() {
             if let Some(mut work) = self.works.remove(&uuid) {
-                work.clear_brake(uuid, batch);
+                work.clear_backoff(uuid, batch);
             }
             batch.rows.orchestrators.remove_work(uuid);
         } else if self.by_name.contains_key(&work.orchestrator) {
@@ -105,7 +105,8 @@ impl Orchestrators {
         };
         let grace_ms = context.stop_grace_ms;
         let is_open = known.over.is_none();
-        let demand = published_entries::demand(work, &known.piece, moment.monotonic_ms, grace_ms);
+        let demand =
+            published_entries::demand_entry(work, &known.piece, moment.monotonic_ms, grace_ms);
         match demand.filter(|_| is_open) {
             Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
             None => batch.withdraw(DEMAND, "", work.id.as_str()),
@@ -127,7 +128,7 @@ impl Orchestrators {
         };
         for share in work.shares.values() {
             let scope = work.orchestrator.as_str();
-            // The share is settled, but the scheduler has not removed it yet.
+            // A settled share is no longer shown, although the scheduler has not removed it yet.
             if work.settled.contains(&share.id) {
                 batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
                 continue;

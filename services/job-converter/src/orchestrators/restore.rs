@@ -1,7 +1,7 @@
 //! Converts orchestrators and their work to rows and back.
 
 use hayward_job_converter_domain::orchestrated::{EndReason, KnownWork, MapState, Mark};
-use hayward_job_converter_domain::{Brake, Pace};
+use hayward_job_converter_domain::{Backoff, Pace};
 use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
 use uuid::Uuid;
 
@@ -28,7 +28,7 @@ impl OrchestratorRecord {
             lineage: mark.map(|mark| mark.lineage.clone()),
             sequence: mark.map(|mark| i64::try_from(mark.sequence).unwrap_or(i64::MAX)),
             accepted_at_ms: self.accepted_at.map(Timestamp::unix_ms),
-            past: self.map.past().to_vec(),
+            past: self.map.past_lineages().to_vec(),
             // Serialization of texts and ids cannot fail.
             faults: serde_json::to_string(&self.faults).unwrap_or_else(|_| "{}".to_owned()),
         }
@@ -121,7 +121,7 @@ impl Orchestrators {
             shares: std::collections::BTreeMap::new(),
             vacate_read_at: std::collections::BTreeMap::new(),
             settled: std::collections::BTreeSet::new(),
-            brake: Brake::default(),
+            backoff: Backoff::default(),
         };
         if row.gone {
             work.retired = Some(piece);
@@ -136,8 +136,8 @@ impl Orchestrators {
         Ok(())
     }
 
-    /// Restores the brakes. Returns the ends of the holds.
-    pub fn restore_brakes(
+    /// Restores the backoffs. Returns the ends of the holds.
+    pub fn restore_backoffs(
         &mut self,
         strikes: Vec<(Uuid, i32)>,
         now_ms: u64,
@@ -145,8 +145,8 @@ impl Orchestrators {
         strikes.into_iter().filter_map(move |(uuid, strikes)| {
             let work = self.works.get_mut(&uuid)?;
             let strikes = u32::try_from(strikes).unwrap_or(0);
-            work.brake = Brake::restored(strikes, now_ms, &Pace::SERVICE);
-            Some((work.brake.held_until_ms()?, uuid))
+            work.backoff = Backoff::restored(strikes, now_ms, &Pace::SERVICE);
+            Some((work.backoff.held_until_ms()?, uuid))
         })
     }
 

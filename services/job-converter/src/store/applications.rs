@@ -3,20 +3,24 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+/// Row of an application.
 pub struct HeadText {
     pub uuid: Uuid,
     pub id: String,
     pub user: String,
+    /// All other state of the application, as JSON.
     pub body: String,
 }
 
+/// Row of a task or placeholder.
 pub struct TaskText {
     pub application: Uuid,
     pub id: String,
+    /// All other state of the task, as JSON.
     pub body: String,
 }
 
-/// Writes rows of applications. Their ids must be unique.
+/// Writes rows of applications. Each application may occur once.
 pub async fn upsert(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -41,7 +45,7 @@ pub async fn upsert(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx
     .map(drop)
 }
 
-/// Writes rows of tasks. Their ids must be unique.
+/// Writes rows of tasks. Each task may occur once.
 pub async fn upsert_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());

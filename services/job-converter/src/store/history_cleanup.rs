@@ -1,5 +1,6 @@
 //! Deletes the history of forgotten work in small batches outside the commits, because a job may
-//! have ten million outcomes. These rows are not part of the working set, so no fence is needed.
+//! have ten million outcomes. These rows are not part of the working set, so an old leader may also
+//! delete them.
 
 use std::time::Duration;
 

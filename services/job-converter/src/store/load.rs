@@ -73,7 +73,7 @@ pub struct StoredSettled {
     pub allocation: String,
 }
 
-pub struct StoredBrake {
+pub struct StoredBackoff {
     pub work: Uuid,
     pub slot: String,
     pub strikes: i32,
@@ -89,7 +89,7 @@ pub struct Stored {
     pub failures: Vec<FailuresRow>,
     pub leases: Vec<StoredLease>,
     pub settled: Vec<StoredSettled>,
-    pub strikes: Vec<StoredBrake>,
+    pub strikes: Vec<StoredBackoff>,
     pub past: Vec<PastRow>,
     pub processors: Vec<StoredProcessor>,
     pub localities: Vec<LocalityRow>,
@@ -203,8 +203,8 @@ async fn load_settled(tx: &mut PgConnection) -> Result<Vec<StoredSettled>, sqlx:
         .await
 }
 
-async fn load_strikes(tx: &mut PgConnection) -> Result<Vec<StoredBrake>, sqlx::Error> {
-    sqlx::query_as!(StoredBrake, "select work, slot, strikes from brake")
+async fn load_strikes(tx: &mut PgConnection) -> Result<Vec<StoredBackoff>, sqlx::Error> {
+    sqlx::query_as!(StoredBackoff, "select work, slot, strikes from brake")
         .fetch_all(tx)
         .await
 }

@@ -51,7 +51,7 @@ impl Changes {
         self.works.insert(id, None);
     }
 
-    pub fn weight(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.orchestrators.len() + self.works.len()
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes of ended allocations, for late reports.
+//! Nodes of ended allocations. They are shown with reports that arrive after the end.
 
 use sqlx::PgConnection;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! Settled allocations, and counts of ends without progress.
+//! Rows of settled allocations, whose end is handled, and of ends without progress in a row.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -9,9 +9,11 @@ pub struct SettledRow {
     pub work: Uuid,
 }
 
-pub struct BrakeRow {
+/// Ends without progress of one slot.
+pub struct BackoffRow {
     pub slot: String,
     pub work: Uuid,
+    /// Number of such ends in a row. 0 deletes the row.
     pub strikes: i32,
 }
 
@@ -47,15 +49,18 @@ pub async fn delete_settled(tx: &mut PgConnection, deleted: &[String]) -> Result
 
 /// Writes counts of ends without progress. The last count of each slot is stored, and 0 deletes the
 /// row.
-pub async fn upsert_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
+pub async fn upsert_backoffs(
+    tx: &mut PgConnection,
+    rows: &[BackoffRow],
+) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
-    let mut last: std::collections::BTreeMap<&str, &BrakeRow> = std::collections::BTreeMap::new();
+    let mut last: std::collections::BTreeMap<&str, &BackoffRow> = std::collections::BTreeMap::new();
     for row in rows {
         last.insert(&row.slot, row);
     }
-    let (deleted, stored): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
+    let (deleted, stored): (Vec<&BackoffRow>, Vec<&BackoffRow>) =
         last.into_values().partition(|row| row.strikes == 0);
     let deleted: Vec<String> = deleted.iter().map(|row| row.slot.clone()).collect();
     sqlx::query!("delete from brake where slot = any($1)", &deleted)

@@ -49,9 +49,9 @@ pub fn describe_exit(exit: &Exit) -> String {
 mod tests {
     use super::*;
 
-    /// Wish of users (W15).
+    /// Only ends that the program caused hold work back (W15).
     #[test]
-    fn an_intended_end_does_not_hold_a_slot_back() {
+    fn an_intended_end_or_a_node_fault_is_not_caused_by_the_program() {
         use ExitCause::{
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_refused_by_its_node_is_held_back() {
+    fn a_launch_refused_by_its_node_is_caused_by_the_program() {
         assert!(is_caused_by_program(
             false,
             Some(&exit(ExitCause::Node, Some(NOT_OFFERED)))
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_its_node_caused_names_what_the_node_did() {
+    fn the_description_of_an_end_says_what_the_node_did() {
         let description = |code| {
             describe_exit(&Exit {
                 message: None,

@@ -1,5 +1,5 @@
-//! Turns a submission into prepared work, with its number, and its rows and entries serialized.
-//! This happens in the handler, so the committer only stores it.
+//! Turns a submission into prepared work: it has an id, and its rows and entries are serialized.
+//! This happens in the handler, so that the committer only stores the result.
 
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ pub struct Origin {
     /// Submitter that acted for the user (S11).
     pub actor: Option<String>,
     pub groups: Groups,
+    /// Time of the submission.
     pub at: Timestamp,
     pub traceparent: Option<String>,
     pub stop_grace_ms: u64,
@@ -45,7 +46,7 @@ pub struct Prepared {
 impl Work {
     pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, spec: WorkSpec) -> Self {
         let processors = processors::from_work(&spec);
-        let count = processors.as_ref().map_or(1, |it| it.terms().count());
+        let count = processors.as_ref().map_or(1, |it| it.settings().count());
         Self {
             id,
             uuid,

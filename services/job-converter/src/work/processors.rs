@@ -1,5 +1,5 @@
-//! Services and their processors. Converts a submission to terms, and the state machine to demand,
-//! environment and views. The functions are pure.
+//! Conversions for the processors of services. A submission becomes processor settings, and the
+//! state machine becomes demand, environment and views. The functions are pure.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use hayward_job_converter_api::processors::{
 };
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_domain::processors::{
-    Failover, Processor as DomainProcessor, ProcessorEnd, ProcessorId, Processors, Record, Retries,
-    State, Terms,
+    Failover, FailureRecord, Processor as DomainProcessor, ProcessorEnd, ProcessorId,
+    ProcessorSettings, Processors, Retries, State,
 };
 use hayward_vocabulary::{Apart, NodeName, Processor, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::work::{Process, Work, WorkSpec, version};
 
-pub fn terms(service: &ServiceSubmission) -> Terms {
+pub fn processor_settings(service: &ServiceSubmission) -> ProcessorSettings {
     let standbys = service.standbys.unwrap_or(0);
-    Terms {
+    ProcessorSettings {
         instances: service.instances.unwrap_or(1),
         standbys,
         host_affinity: service.host_affinity.unwrap_or(standbys > 0),
@@ -33,14 +33,14 @@ pub fn terms(service: &ServiceSubmission) -> Terms {
 
 pub fn from_work(spec: &WorkSpec) -> Option<Box<Processors>> {
     match spec {
-        WorkSpec::Service(service) => Some(Box::new(Processors::new(terms(service)))),
+        WorkSpec::Service(service) => Some(Box::new(Processors::new(processor_settings(service)))),
         _ => None,
     }
 }
 
 impl Work {
     pub fn processor_id(&self, slot: usize) -> Option<ProcessorId> {
-        Some(self.processors.as_ref()?.terms().id_at(slot))
+        Some(self.processors.as_ref()?.settings().id_at(slot))
     }
 
     /// Returns the id of the current deployment.
@@ -52,7 +52,7 @@ impl Work {
     pub fn outdated_count(&self) -> usize {
         let current_number = self.version.deployment_number;
         let is_outdated =
-            |process: &&Process| process.alive() && process.deployment_number != current_number;
+            |process: &&Process| process.is_alive() && process.deployment_number != current_number;
         let all = self.slots.iter().flat_map(|slot| slot.processes.values());
         all.filter(is_outdated).count()
     }
@@ -71,8 +71,8 @@ impl Work {
         let processors = self.processors.as_ref()?;
         Some(Processor {
             deployment: self.deployment(),
-            role: self.role(processors.terms().id_at(slot)),
-            host_affinity: processors.terms().host_affinity,
+            role: self.role(processors.settings().id_at(slot)),
+            host_affinity: processors.settings().host_affinity,
             failed: processors.get(slot)?.state() == State::Failed,
         })
     }
@@ -82,9 +82,9 @@ impl Work {
         let (WorkSpec::Service(service), Some(processors)) = (&self.spec, &self.processors) else {
             return None;
         };
-        let terms = processors.terms();
-        (terms.standbys > 0).then(|| Apart {
-            group: self.id.instance(terms.id_at(slot).active),
+        let settings = processors.settings();
+        (settings.standbys > 0).then(|| Apart {
+            group: self.id.instance(settings.id_at(slot).active),
             by_label: service.fault_domain_label.clone(),
         })
     }
@@ -123,15 +123,15 @@ impl Work {
         let (WorkSpec::Service(service), Some(processors)) = (&self.spec, &self.processors) else {
             return None;
         };
-        let terms = processors.terms();
-        let slots = 0..terms.count();
+        let settings = processors.settings();
+        let slots = 0..settings.count();
         Some(Deployment {
             deployment: self.deployment(),
             generation: u64::from(self.version.generation),
             outdated: self.outdated_count() as u64,
             healthy: processors.is_healthy(),
-            host_affinity: terms.host_affinity,
-            standbys: terms.standbys,
+            host_affinity: settings.host_affinity,
+            standbys: settings.standbys,
             fault_domain_label: service.fault_domain_label.clone(),
             retries: service.retries.clone(),
             processors: slots
@@ -174,7 +174,7 @@ impl Work {
             return None;
         };
         let name = || service.name.clone().unwrap_or_else(|| self.id.to_string());
-        processors.terms().host_affinity.then(name)
+        processors.settings().host_affinity.then(name)
     }
 }
 
@@ -188,7 +188,7 @@ fn state_view(state: State) -> ProcessorState {
     }
 }
 
-fn failure_view(record: &Record) -> FailureView {
+fn failure_view(record: &FailureRecord) -> FailureView {
     FailureView {
         count: record.count,
         last_at: Timestamp::from_unix_ms(record.last_failure_ms),

@@ -1,4 +1,5 @@
-//! Published entries of work in memory. They are pure and always computed from the whole state.
+//! Computes the published entries of open work: its demand and its view. The functions are pure and
+//! use the whole state.
 
 use std::collections::BTreeMap;
 
@@ -80,20 +81,21 @@ impl Work {
 /// Returns the demand entry of a slot. `None` if no process is wanted.
 pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<DemandEntry> {
     let state = work.slots.get(slot)?;
-    let (max, remaining, mean, threads) = match &work.spec {
+    let (limit, remaining, mean_ms, threads) = match &work.spec {
         WorkSpec::Job(job) => {
             let tasks = job.tasks.total();
-            let max = job.submission.max_processes.unwrap_or(tasks);
+            let limit = job.submission.max_processes.unwrap_or(tasks);
             let threads = job.submission.threads.unwrap_or(1);
-            (max, job.tasks.remaining(), job.tasks.mean_ms(), threads)
+            (limit, job.tasks.remaining(), job.tasks.mean_ms(), threads)
         }
         _ => (1, 1, None, 1),
     };
-    let ask = work.processors.as_ref().map(|it| it.ask(slot, now_ms));
-    let (wanted, host) = ask.map_or((true, None), |ask| (ask.wanted, ask.host));
-    let max = if wanted { max } else { 0 };
-    let held_at = state.brake.is_held(now_ms).then(|| state.alive() as u64);
-    let want = compute_demand(max, remaining, mean, held_at, state.task_ms)?;
+    let processor_demand = work.processors.as_ref().map(|it| it.demand(slot, now_ms));
+    let (wanted, host) = processor_demand.map_or((true, None), |it| (it.wanted, it.host));
+    let limit = if wanted { limit } else { 0 };
+    let is_held = state.backoff.is_held(now_ms);
+    let held_processes = is_held.then(|| state.live_count() as u64);
+    let want = compute_demand(limit, remaining, mean_ms, held_processes, state.task_ms)?;
     let machines = match &work.spec {
         WorkSpec::Job(job) => &job.submission.machines,
         WorkSpec::Service(service) => &service.machines,
@@ -361,7 +363,7 @@ fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
     if let Some(unreachable_reason) = unreachable_reason(work) {
         return unreachable_reason;
     }
-    if work.slots.iter().any(|slot| slot.alive() > 0) {
+    if work.slots.iter().any(|slot| slot.live_count() > 0) {
         return "a process is being started".to_owned();
     }
     let note = work.slots.iter().find_map(|slot| slot.hold_reason.clone());
@@ -402,7 +404,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     let summary = match work
         .processors
         .as_ref()
-        .filter(|it| it.terms().standbys > 0)
+        .filter(|it| it.settings().standbys > 0)
     {
         Some(_) => format!("{running} of {instances} processes run, including standbys"),
         None => format!("{running} of {instances} instances run"),

@@ -27,7 +27,7 @@ pub const MAX_TEXT_LENGTH: usize = 4 * 1024;
 /// Thirty days in milliseconds, the longest wait before a replacement. `wait` has no limit.
 pub const MAX_WAIT_MS: u64 = 30 * 86_400_000;
 const MAX_NAME_LENGTH: usize = 256;
-/// Limit of twenty levels of names.
+/// Maximum length of a queue path, which has up to twenty names.
 const MAX_QUEUE_LENGTH: usize = 1_300;
 const MAX_EXTRAS: usize = 32;
 const MAX_MOUNTS: usize = 16;
@@ -285,7 +285,7 @@ impl Faults {
     }
 }
 
-/// Returns the faults of a program. `directory_at` is the pointer of its directory.
+/// Returns the faults of a program. `directory_at` is the JSON pointer of the working directory.
 pub fn program(
     command: &[String],
     environment: &BTreeMap<String, String>,

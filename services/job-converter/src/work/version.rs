@@ -49,8 +49,8 @@ pub fn deployment_number(entry: &AllocationEntry) -> u32 {
     environment.map_or(1, parse_deployment_number)
 }
 
-/// Parses the number of a deployment. Early deployments had none: their id is that of the service
-/// and counts as 1.
+/// Parses the number of a deployment. The first releases of Hayward set the id of the service
+/// without a number. It counts as 1.
 fn parse_deployment_number(environment: &BTreeMap<String, String>) -> u32 {
     let name = environment.get(DEPLOYMENT_VARIABLE);
     let number = name.and_then(|name| name.rsplit_once('-')?.1.parse().ok());

@@ -45,15 +45,16 @@ impl Counts {
 
 type Works<P> = BTreeMap<String, KnownWork<P>>;
 
+/// Returns the new state of all work, the steps that lead to it, and the counts.
 pub(super) fn compare<P: MapEntry>(
     last: &Works<P>,
     map: Map<P>,
     takeover: bool,
 ) -> (Works<P>, Vec<Step>, Counts) {
-    let (new, bad) = (map.works, map.bad);
+    let (new, refused_ids) = (map.works, map.refused_ids);
     let mut comparison = Comparison {
         counts: Counts {
-            refused: bad.len(),
+            refused: refused_ids.len(),
             ..Counts::default()
         },
         leaving: map.leaving,
@@ -61,7 +62,7 @@ pub(super) fn compare<P: MapEntry>(
     };
     let mut works = Works::new();
     for (id, known) in last {
-        if bad.contains(id) {
+        if refused_ids.contains(id) {
             works.insert(id.clone(), known.clone());
         } else if !new.contains_key(id) {
             comparison.counts.gone += 1;
@@ -160,8 +161,9 @@ impl Comparison {
         KnownWork { piece, over }
     }
 
-    /// Compares processes. Returns true if one ended. An orchestrator that lost its memory has not
-    /// observed its shares yet, so shares it does not name are retained.
+    /// Compares processes. Returns true if a process ended and thereby ends its work. After a
+    /// takeover, the orchestrator has not observed its shares yet. Shares that it does not name are
+    /// then retained.
     fn reconcile<P: MapEntry>(
         &mut self,
         id: &str,
@@ -170,13 +172,13 @@ impl Comparison {
         takeover: bool,
     ) -> bool {
         let before: BTreeMap<&AllocationId, bool> = known.piece.processes().collect();
-        let now: BTreeMap<&AllocationId, bool> = piece.processes().collect();
-        let completed = now
+        let after: BTreeMap<&AllocationId, bool> = piece.processes().collect();
+        let completed = after
             .iter()
             .filter(|(share, over)| **over && before.get(*share) != Some(&true));
         let vanished = before
             .iter()
-            .filter(|(share, over)| !**over && !takeover && !now.contains_key(*share));
+            .filter(|(share, over)| !**over && !takeover && !after.contains_key(*share));
         let ended = completed.chain(vanished).map(|(share, _)| (*share).clone());
         let ended: Vec<AllocationId> = ended.collect();
         for share in &ended {

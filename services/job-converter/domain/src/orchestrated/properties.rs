@@ -10,9 +10,9 @@ use super::*;
 fn entry() -> impl Strategy<Value = Entry> {
     let processes = prop::collection::btree_map((0..6_u8).prop_map(share), any::<bool>(), 0..4);
     (any::<bool>(), prop::bool::weighted(0.8), 0..3_u8, processes).prop_map(
-        |(job, wants, size, processes)| Entry {
+        |(job, schedulable, size, processes)| Entry {
             job,
-            wants,
+            schedulable,
             size,
             processes,
         },
@@ -27,15 +27,15 @@ fn histories() -> impl Strategy<Value = Vec<BTreeMap<String, Entry>>> {
     prop::collection::vec(works(), 1..8)
 }
 
-fn map_of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
+fn map_of(lineage: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
     Map {
         works: works.clone(),
-        ..map(mark(life, sequence), &[])
+        ..map(mark(lineage, sequence), &[])
     }
 }
 
 fn numbered_map(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
-    map_of("life", sequence as u64 + 1, works)
+    map_of("lineage", sequence as u64 + 1, works)
 }
 
 /// Model that applies only the steps: which work requests processes, and which shares were
@@ -89,8 +89,8 @@ proptest! {
         }
     }
 
-    /// Maps may arrive repeatedly and in any order. Only maps newer than all before count. After
-    /// the newest arrives, exactly its work is known.
+    /// Maps may arrive repeatedly and in any order. Only a map that is newer than all maps before
+    /// it is applied. After the newest map, exactly the work of this map is known.
     #[test]
     fn delayed_and_repeated_maps_end_as_the_newest(
         history in histories(),
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(mirror.requested.len(), requested.len());
         for (id, known) in requested {
             prop_assert_eq!(mirror.requested.get(id), Some(&known.piece));
-            prop_assert!(known.piece.wants);
+            prop_assert!(known.piece.schedulable);
         }
         for (id, entry) in last {
             for (share, over) in &entry.processes {
@@ -132,15 +132,18 @@ proptest! {
     /// Several orchestrators use the same ids at the same time.
     #[test]
     fn orchestrators_never_touch_each_others_work(
-        one in histories(),
-        two in histories(),
+        first_history in histories(),
+        second_history in histories(),
         choices in prop::collection::vec(any::<bool>(), 16),
     ) {
         let mut states: BTreeMap<&str, MapState<Entry>> = BTreeMap::new();
         let mut next = BTreeMap::from([("one", 0), ("two", 0)]);
-        for first in choices {
-            let (name, history) = if first { ("one", &one) } else { ("two", &two) };
-            let other = if first { "two" } else { "one" };
+        for is_first in choices {
+            let (name, history, other) = if is_first {
+                ("one", &first_history, "two")
+            } else {
+                ("two", &second_history, "one")
+            };
             let index = next[name];
             let Some(works) = history.get(index) else { continue };
             next.insert(name, index + 1);
@@ -148,7 +151,7 @@ proptest! {
             states.entry(name).or_default().accept(numbered_map(works, index));
             prop_assert_eq!(states.get(other).cloned(), before);
         }
-        for (name, history) in [("one", &one), ("two", &two)] {
+        for (name, history) in [("one", &first_history), ("two", &second_history)] {
             let mut alone = MapState::default();
             for (index, works) in history.iter().take(next[name]).enumerate() {
                 alone.accept(numbered_map(works, index));
@@ -157,22 +160,21 @@ proptest! {
         }
     }
 
-    /// The newest lineage counts and older ones change nothing, however often an orchestrator loses
-    /// its memory.
+    /// However often an orchestrator loses its memory, maps of its older lineages change nothing.
     #[test]
-    fn the_newest_lineage_counts(
-        lives in prop::collection::vec(works(), 1..6),
+    fn maps_of_older_lineages_change_nothing(
+        lineages in prop::collection::vec(works(), 1..6),
         late in prop::collection::vec((any::<prop::sample::Index>(), 1..4_u64), 0..12),
     ) {
         let mut state = MapState::default();
-        for (number, works) in lives.iter().enumerate() {
-            let name = format!("life {number}");
+        for (number, works) in lineages.iter().enumerate() {
+            let name = format!("lineage {number}");
             state.accept(Map { works: works.clone(), ..map(mark(&name, 1), &[]) });
-            for (life, sequence) in &late {
-                let life = life.index(lives.len());
-                if life < number {
+            for (lineage, sequence) in &late {
+                let lineage = lineage.index(lineages.len());
+                if lineage < number {
                     let before = state.clone();
-                    let old = map(mark(&format!("life {life}"), *sequence), &[("a", job())]);
+                    let old = map(mark(&format!("lineage {lineage}"), *sequence), &[("a", job())]);
                     let ignored = state.accept(old);
                     prop_assert_eq!(ignored, Outcome::Ignored(Ignored::Superseded));
                     prop_assert_eq!(&state, &before);
@@ -181,17 +183,17 @@ proptest! {
         }
     }
 
-    /// The first maps of a new lineage may be empty, stale or lost. The first one that is not takes
-    /// over.
+    /// The first maps of a new lineage may be empty or lost. The first map that is not empty and
+    /// arrives takes over.
     #[test]
     fn the_next_map_of_a_new_lineage_takes_over(
         before in works(),
-        life in prop::collection::vec((works(), any::<bool>(), any::<bool>()), 0..6),
+        maps in prop::collection::vec((works(), any::<bool>(), any::<bool>()), 0..6),
         last in works(),
     ) {
         let mut state = MapState::default();
         state.accept(map_of("old", 40, &before));
-        for (index, (works, empty, lost)) in life.iter().enumerate() {
+        for (index, (works, empty, lost)) in maps.iter().enumerate() {
             let sequence = index as u64 + 1;
             if *empty {
                 state.accept(map(mark("new", sequence), &[]));
@@ -199,7 +201,7 @@ proptest! {
                 state.accept(map_of("new", sequence, works));
             }
         }
-        let new = map_of("new", life.len() as u64 + 1, &last);
+        let new = map_of("new", maps.len() as u64 + 1, &last);
         let applied = matches!(state.accept(new), Outcome::Applied { repeated: false, .. });
         prop_assert!(applied);
         let known: BTreeMap<_, _> =

@@ -1,18 +1,21 @@
-//! One test per rule of the work map.
+//! Rules of the work map: which steps follow from one map after another. A map is written as its
+//! mark, which is lineage and sequence, and its entries.
 
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub job: bool,
-    pub wants: bool,
+    /// Whether the entry requests processes.
+    pub schedulable: bool,
     pub size: u8,
+    /// Whether each process is complete, by share.
     pub processes: BTreeMap<AllocationId, bool>,
 }
 
 impl MapEntry for Entry {
     fn is_schedulable(&self) -> bool {
-        self.wants
+        self.schedulable
     }
     fn is_job(&self) -> bool {
         self.job
@@ -29,7 +32,7 @@ pub(super) fn share(number: u8) -> AllocationId {
 pub(super) fn job() -> Entry {
     Entry {
         job: true,
-        wants: true,
+        schedulable: true,
         size: 1,
         processes: BTreeMap::new(),
     }
@@ -41,7 +44,7 @@ impl Entry {
         self
     }
     fn not_schedulable(mut self) -> Self {
-        self.wants = false;
+        self.schedulable = false;
         self
     }
     fn not_a_job(mut self) -> Self {
@@ -63,19 +66,19 @@ pub(super) fn map(mark: Mark, works: &[(&str, Entry)]) -> Map<Entry> {
     Map {
         mark,
         works: works.collect(),
-        bad: BTreeSet::new(),
+        refused_ids: BTreeSet::new(),
         leaving: BTreeSet::new(),
     }
 }
 
-fn steps(outcome: Outcome) -> Vec<Step> {
+fn applied_steps(outcome: Outcome) -> Vec<Step> {
     match outcome {
         Outcome::Applied { steps, .. } => steps,
         Outcome::Ignored(reason) => panic!("ignored: {reason:?}"),
     }
 }
 
-fn ignored(outcome: &Outcome) -> &Ignored {
+fn ignored_reason(outcome: &Outcome) -> &Ignored {
     match outcome {
         Outcome::Ignored(reason) => reason,
         applied @ Outcome::Applied { .. } => panic!("{applied:?}"),
@@ -104,52 +107,52 @@ fn vacated(work: &str, number: u8) -> Step {
     }
 }
 
-/// Rule of orchestrators.
+/// A map that is empty, or not newer than the last one, changes nothing.
 #[test]
 fn empty_and_stale_maps_are_ignored() {
     let mut state = MapState::default();
     assert_eq!(
-        ignored(&state.accept(map(mark("a", 1), &[]))),
+        ignored_reason(&state.accept(map(mark("a", 1), &[]))),
         &Ignored::Empty
     );
-    steps(state.accept(map(mark("a", 7), &[("x", job())])));
+    applied_steps(state.accept(map(mark("a", 7), &[("x", job())])));
     let before = state.clone();
     let old = state.accept(map(mark("a", 6), &[("y", job())]));
-    assert_eq!(ignored(&old), &Ignored::Stale { accepted: 7 });
+    assert_eq!(ignored_reason(&old), &Ignored::Stale { accepted: 7 });
     assert_eq!(
-        ignored(&state.accept(map(mark("a", 8), &[]))),
+        ignored_reason(&state.accept(map(mark("a", 8), &[]))),
         &Ignored::Empty
     );
     let other = state.accept(map(mark("a", 7), &[("y", job())]));
-    assert_eq!(ignored(&other), &Ignored::SequenceUsed);
+    assert_eq!(ignored_reason(&other), &Ignored::SequenceUsed);
     assert_eq!(state, before);
 }
 
-/// Rule of orchestrators.
+/// A map names all work: what it no longer names has ended.
 #[test]
 fn a_map_adds_removes_changes_and_completes_work() {
     let mut state = MapState::default();
     let first = [("new", job()), ("over", job().not_schedulable())];
     assert_eq!(
-        steps(state.accept(map(mark("a", 1), &first))),
+        applied_steps(state.accept(map(mark("a", 1), &first))),
         [arrived("new")]
     );
     let larger = Entry { size: 2, ..job() };
     let second = [("new", larger.clone()), ("next", job())];
-    let result = steps(state.accept(map(mark("a", 2), &second)));
+    let result = applied_steps(state.accept(map(mark("a", 2), &second)));
     assert_eq!(
         result,
         [completed("over", true), refreshed("new"), arrived("next")]
     );
     let third = [("new", larger.not_schedulable()), ("next", job())];
-    let result = steps(state.accept(map(mark("a", 3), &third)));
+    let result = applied_steps(state.accept(map(mark("a", 3), &third)));
     assert_eq!(result, [completed("new", false)]);
     let fourth = [("new", job()), ("next", job())];
-    let result = steps(state.accept(map(mark("a", 4), &fourth)));
+    let result = applied_steps(state.accept(map(mark("a", 4), &fourth)));
     assert_eq!(result, [arrived("new")], "requested again");
 }
 
-/// Rule of orchestrators.
+/// A process that is complete, or no longer named, returns its share.
 #[test]
 fn processes_that_complete_or_vanish_vacate_their_shares() {
     let mut state = MapState::default();
@@ -157,52 +160,56 @@ fn processes_that_complete_or_vanish_vacate_their_shares() {
         .with_process(1, false)
         .with_process(2, false)
         .with_process(3, false);
-    steps(state.accept(map(mark("a", 1), &[("x", entry)])));
+    applied_steps(state.accept(map(mark("a", 1), &[("x", entry)])));
     let entry = job().with_process(1, true).with_process(3, false);
-    let result = steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
+    let result = applied_steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
     assert_eq!(result, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
     // The step is reported only once.
     let entry = Entry { size: 9, ..entry };
-    let result = steps(state.accept(map(mark("a", 3), &[("x", entry)])));
+    let result = applied_steps(state.accept(map(mark("a", 3), &[("x", entry)])));
     assert_eq!(result, [refreshed("x")]);
 }
 
-/// Rule of orchestrators.
+/// Only a job continues without one of its processes.
 #[test]
 fn work_other_than_a_job_ends_with_its_process() {
     let mut state = MapState::default();
     let runs = job().not_a_job().with_process(1, false);
-    steps(state.accept(map(mark("a", 1), &[("s", runs.clone())])));
+    applied_steps(state.accept(map(mark("a", 1), &[("s", runs.clone())])));
     let over = job().not_a_job().with_process(1, true);
-    let result = steps(state.accept(map(mark("a", 2), &[("s", over)])));
+    let result = applied_steps(state.accept(map(mark("a", 2), &[("s", over)])));
     assert_eq!(result, [vacated("s", 1), completed("s", false)]);
-    let repeated = steps(state.accept(map(mark("a", 3), &[("s", runs)])));
-    assert_eq!(repeated, [refreshed("s")], "it does not begin again");
+    let repeated = applied_steps(state.accept(map(mark("a", 3), &[("s", runs)])));
+    assert_eq!(
+        repeated,
+        [refreshed("s")],
+        "work that has ended does not start again"
+    );
     assert_eq!(state.get("s").unwrap().over, Some(EndReason::ProcessEnded));
 }
 
-/// Rule of orchestrators.
+/// A vacated process returns its share, and its work is served again.
 #[test]
 fn a_process_that_ended_on_request_does_not_end_its_work() {
     for confirmed in [job().not_a_job().with_process(1, true), job().not_a_job()] {
         let mut state = MapState::default();
         let runs = job().not_a_job().with_process(1, false);
-        steps(state.accept(map(mark("a", 1), &[("s", runs)])));
+        applied_steps(state.accept(map(mark("a", 1), &[("s", runs)])));
         let leaving = BTreeSet::from([share(1)]);
         let result = Map {
             leaving,
             ..map(mark("a", 2), &[("s", confirmed)])
         };
         assert_eq!(
-            steps(state.accept(result)),
+            applied_steps(state.accept(result)),
             [vacated("s", 1), refreshed("s")]
         );
-        // Its successor has a process of its own, whose end is the end of the work.
+        // The next process is not vacated, so its end is the end of the work.
         let next = job().not_a_job().with_process(2, false);
-        steps(state.accept(map(mark("a", 3), &[("s", next.clone())])));
+        applied_steps(state.accept(map(mark("a", 3), &[("s", next.clone())])));
         assert_eq!(state.get("s").unwrap().over, None);
         let over = job().not_a_job().with_process(2, true);
-        let result = steps(state.accept(map(mark("a", 4), &[("s", over)])));
+        let result = applied_steps(state.accept(map(mark("a", 4), &[("s", over)])));
         assert_eq!(result, [vacated("s", 2), completed("s", false)]);
     }
 }
@@ -210,27 +217,27 @@ fn a_process_that_ended_on_request_does_not_end_its_work() {
 #[test]
 fn a_faulty_entry_keeps_its_last_state_and_affects_no_other() {
     let mut state = MapState::default();
-    steps(state.accept(map(mark("a", 1), &[("x", job()), ("y", job())])));
+    applied_steps(state.accept(map(mark("a", 1), &[("x", job()), ("y", job())])));
     let mut second = map(mark("a", 2), &[("z", job())]);
-    second.bad.insert("x".to_owned());
-    let result = steps(state.accept(second));
+    second.refused_ids.insert("x".to_owned());
+    let result = applied_steps(state.accept(second));
     assert_eq!(result, [completed("y", true), arrived("z")]);
     assert!(state.get("x").is_some());
 }
 
 #[test]
-fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
+fn a_new_lineage_takes_over_and_maps_of_the_old_one_are_ignored() {
     let mut state = MapState::default();
     let held = job().with_process(1, false).with_process(2, false);
-    steps(state.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
-    // Processes that the map names as ended have ended. Processes it does not name were not
-    // observed yet.
+    applied_steps(state.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
+    // Process 1 has ended, because the map says so. Process 2 continues: the map does not name it,
+    // because the new lineage has not observed it yet.
     let takes_over = state.accept(map(mark("b", 2), &[("x", job().with_process(1, true))]));
     assert!(matches!(
         takes_over,
         Outcome::Applied { takeover: true, .. }
     ));
-    let result = steps(takes_over);
+    let result = applied_steps(takes_over);
     assert_eq!(
         result,
         [vacated("x", 1), completed("y", true), refreshed("x")]
@@ -238,17 +245,20 @@ fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
 
     for sequence in [1, 40, 41] {
         let old = state.accept(map(mark("a", sequence), &[("x", job())]));
-        assert_eq!(ignored(&old), &Ignored::Superseded);
+        assert_eq!(ignored_reason(&old), &Ignored::Superseded);
     }
 }
 
 #[test]
 fn refused_work_is_tried_again_when_its_entry_changes() {
     let mut state = MapState::default();
-    steps(state.accept(map(mark("a", 1), &[("x", job())])));
+    applied_steps(state.accept(map(mark("a", 1), &[("x", job())])));
     state.refuse("x");
-    assert_eq!(steps(state.accept(map(mark("a", 2), &[("x", job())]))), []);
+    assert_eq!(
+        applied_steps(state.accept(map(mark("a", 2), &[("x", job())]))),
+        []
+    );
     let other = Entry { size: 3, ..job() };
-    let result = steps(state.accept(map(mark("a", 3), &[("x", other)])));
+    let result = applied_steps(state.accept(map(mark("a", 3), &[("x", other)])));
     assert_eq!(result, [arrived("x")]);
 }

@@ -1,12 +1,14 @@
-//! Classes of process ends, by the cause of the exit.
+//! How processes, processors and services end. The end of a process is classified by the cause of
+//! its exit: success, failure, or no fault of the program.
 
 use hayward_vocabulary::{Exit, ExitCause};
 
+/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The process ended with status 0.
     Completed,
-    /// The program caused any other end. Only this class is counted.
+    /// The program caused another end. Only this class counts as a failure.
     Failure,
     /// The process never ran. No retry is used.
     LaunchFailed,
@@ -18,8 +20,22 @@ pub enum Ending {
     Restarted,
 }
 
-/// Classifies an end. `leaving` means that the process was vacating. It is checked first, so that
-/// an ordered stop uses no retry.
+/// Final state of a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessorEnd {
+    Failed,
+    Completed,
+}
+
+/// How the service ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Completed,
+    Failed(String),
+}
+
+/// Classifies an end. `leaving` means that the process was vacating. The end of a vacating process
+/// is intended, whatever its exit says.
 pub fn classify_exit(exit: Option<&Exit>, leaving: bool) -> Ending {
     if leaving {
         return Ending::Intended;

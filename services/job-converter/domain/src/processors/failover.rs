@@ -19,7 +19,7 @@ pub struct Failover {
     pub used_standbys: BTreeSet<AllocationId>,
     /// Requested node. `None` accepts any node.
     pub requested: Option<NodeName>,
-    /// Slot of the standby that must end first. `None` if no standby has to end.
+    /// Slot of the standby that must end first. `None` if the failover waits for no standby.
     pub waits_for: Option<usize>,
     /// Time at which that standby was stopped, in ms of the monotonic clock.
     pub since_ms: u64,
@@ -39,23 +39,28 @@ impl Failover {
 }
 
 impl Processors {
-    /// Records that after an ordinary failure the processor's own node is requested first. It
-    /// counts as tried.
-    pub(super) fn record_first(&mut self, slot: usize, allocation: &AllocationId, host: &NodeName) {
+    /// Records that after a failure the last node of the processor is requested first. This node
+    /// then counts as tried.
+    pub(super) fn record_last_host(
+        &mut self,
+        slot: usize,
+        allocation: &AllocationId,
+        host: &NodeName,
+    ) {
         let mut failover = Failover::new(Some(allocation.clone()));
         failover.used.insert(host.clone());
         failover.requested = Some(host.clone());
-        self.all[slot].failover = Some(failover);
+        self.by_slot[slot].failover = Some(failover);
         self.changed.insert(slot);
     }
 
     /// Starts a failover. Repeating it for the same loss changes nothing.
     pub(super) fn fail_over(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
         let key = lost.map(|lost| lost.allocation.clone());
-        let before = self.all[slot].failover.take();
+        let before = self.by_slot[slot].failover.take();
         let mut failover = match before {
             Some(before) if before.key == key && key.is_some() => {
-                self.all[slot].failover = Some(before);
+                self.by_slot[slot].failover = Some(before);
                 return;
             }
             // The active was lost again before it ran. The same failover continues with the nodes
@@ -64,23 +69,23 @@ impl Processors {
             None => Failover::new(key),
         };
         failover.used.extend(lost.map(|lost| lost.host.clone()));
-        self.all[slot].failover = Some(failover);
+        self.by_slot[slot].failover = Some(failover);
         self.choose_host(slot, now);
     }
 
     /// Chooses the next node not tried in this failover. Among several standbys, the one that runs
-    /// longest has the most state to take over. A lost node has none.
+    /// longest has the most state to take over. A standby on a lost node has none.
     pub(super) fn choose_host(&mut self, slot: usize, now: Now) {
-        let mut failover = self.all[slot]
+        let mut failover = self.by_slot[slot]
             .failover
             .take()
             .unwrap_or_else(|| Failover::new(None));
         (failover.requested, failover.waits_for) = (None, None);
-        let standbys: Vec<usize> = self.terms.standbys_of(slot).collect();
+        let standbys: Vec<usize> = self.settings.standbys_of(slot).collect();
         let untried =
             |host: &NodeName| !failover.used.contains(host) && !self.closed.contains(host);
         let up = standbys.iter().copied().filter_map(|standby| {
-            let occupant = self.all[standby].occupant.as_ref()?;
+            let occupant = self.by_slot[standby].occupant.as_ref()?;
             let tried = failover.used_standbys.contains(&occupant.allocation);
             let since_ms = occupant
                 .up_since_ms
@@ -90,13 +95,13 @@ impl Processors {
         let longest_running = up.min().map(|(_, standby)| standby);
         let last_known = || {
             let mut hosts = standbys.iter().filter_map(|it| {
-                let it = &self.all[*it];
+                let it = &self.by_slot[*it];
                 it.last_host.clone().filter(|_| it.occupant.is_none())
             });
             hosts.find(untried)
         };
         if let Some(standby) = longest_running {
-            let Some(occupant) = self.all[standby].occupant.clone() else {
+            let Some(occupant) = self.by_slot[standby].occupant.clone() else {
                 return;
             };
             self.check_violation(slot, &occupant.host);
@@ -108,56 +113,57 @@ impl Processors {
             failover.used_standbys.insert(occupant.allocation);
             failover.requested = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
-            self.all[slot].failover = Some(failover);
+            self.by_slot[slot].failover = Some(failover);
             self.stop_standby(standby, now);
             self.record_event(slot, &event);
         } else if let Some(host) = last_known() {
             let event = format!("fails over to {host}, where a standby of it was last seen");
             failover.used.insert(host.clone());
             failover.requested = Some(host.clone());
-            self.all[slot].failover = Some(failover);
+            self.by_slot[slot].failover = Some(failover);
             self.open_request(slot, Some(host), now, 0);
             self.record_event(slot, &event);
         } else {
-            // This choice is recorded as well, because its end would otherwise start a failover
-            // without memory.
-            self.all[slot].failover = Some(failover);
+            // The choice of any node is recorded as well. Otherwise the next end would start a new
+            // failover, which tries the same nodes again.
+            self.by_slot[slot].failover = Some(failover);
             self.open_request(slot, None, now, 0);
             self.record_event(slot, "fails over to any host");
         }
         self.changed.insert(slot);
     }
 
+    /// Stops a standby, so that its active can use the node.
     pub(super) fn stop_standby(&mut self, standby: usize, now: Now) {
-        if let Some(it) = self.all.get_mut(standby) {
+        if let Some(it) = self.by_slot.get_mut(standby) {
             it.is_yielding = true;
         }
-        if let Some(active) = self.terms.partners(standby).next()
-            && let Some(failover) = &mut self.all[active].failover
+        if let Some(active) = self.settings.partners(standby).next()
+            && let Some(failover) = &mut self.by_slot[active].failover
         {
             failover.since_ms = now.monotonic_ms;
         }
     }
 
-    /// Continues when the standby has ended: the active takes its node and the standby goes
-    /// elsewhere. If the standby does not end in time, or its node is lost, the next choice is
-    /// tried.
+    /// Continues a failover that waits for a standby. When the standby has ended, the active
+    /// requests its node, and the standby requests any node. If the standby does not end in time,
+    /// or its node is lost, the next node is chosen.
     pub(super) fn continue_failover(&mut self, slot: usize, timeouts: Timeouts, now: Now) {
-        let failover = self.all[slot].failover.as_ref();
+        let failover = self.by_slot[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
             failover.and_then(|it| Some((it.waits_for?, it.since_ms, it.requested.clone())))
         else {
             return;
         };
         let within_timeout = now.monotonic_ms.saturating_sub(since_ms) < timeouts.stop_ms;
-        let has_ended = self.all[standby].alive == 0;
+        let has_ended = self.by_slot[standby].alive == 0;
         // The active has a process again, because an action placed it or its node is back.
-        let is_unneeded = self.all[slot].occupant.is_some();
+        let is_unneeded = self.by_slot[slot].occupant.is_some();
         if !has_ended && within_timeout && !is_unneeded {
             return;
         }
-        self.all[standby].is_yielding = false;
-        if let Some(failover) = &mut self.all[slot].failover {
+        self.by_slot[standby].is_yielding = false;
+        if let Some(failover) = &mut self.by_slot[slot].failover {
             failover.waits_for = None;
         }
         self.changed.insert(slot);
@@ -175,15 +181,15 @@ impl Processors {
         }
     }
 
-    /// Records a breach if two standbys of one active share a node, which must never happen.
+    /// Records a violation if two standbys of one active are on the same node.
     fn check_violation(&mut self, slot: usize, host: &NodeName) {
-        let on_it = |standby: &usize| {
-            let occupant = self.all[*standby].occupant.as_ref();
+        let is_on_host = |standby: &usize| {
+            let occupant = self.by_slot[*standby].occupant.as_ref();
             occupant.is_some_and(|occupant| occupant.host == *host)
         };
-        let count = self.terms.standbys_of(slot).filter(on_it).count();
+        let count = self.settings.standbys_of(slot).filter(is_on_host).count();
         if count > 1 {
-            let processor = self.terms.id_at(slot);
+            let processor = self.settings.id_at(slot);
             self.violation = Some(format!(
                 "{count} standbys of processor {processor} are on {host}, which must never be"
             ));

@@ -1,4 +1,4 @@
-//! Retry accounting: the effect of one more failure.
+//! Counted retries: decides after a failure whether and when a processor starts again.
 
 /// Milliseconds added to the delay before the last retry, for clock differences.
 pub const CLOCK_SKEW_MS: u64 = 1_000;
@@ -7,7 +7,9 @@ pub const CLOCK_SKEW_MS: u64 = 1_000;
 pub struct Retries {
     /// Number of retries. Below 0, retries are unlimited and not counted.
     pub count: i32,
+    /// Failures that are at least this many ms apart are not counted together.
     pub window_ms: u64,
+    /// Delay before the last retry in ms.
     pub last_delay_ms: u64,
     /// Whether the service fails with the first processor that has no retries left.
     pub fail_service: bool,
@@ -32,15 +34,18 @@ impl Retries {
     }
 }
 
+/// Counted failures of one processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct FailureRecord {
+    /// Number of failures, each within the window after the one before.
     pub count: u32,
     /// Time of the last failure in ms of the wall clock, since it outlives a term.
     pub last_failure_ms: i64,
+    /// Delay of the last retry in ms.
     pub last_delay_ms: u64,
 }
 
-impl Record {
+impl FailureRecord {
     /// Returns the remaining delay of the last retry, for use after a restart.
     pub fn remaining_delay_ms(&self, now_ms: i64) -> u64 {
         let elapsed = u64::try_from(now_ms.saturating_sub(self.last_failure_ms)).unwrap_or(0);
@@ -53,17 +58,17 @@ pub enum RetryDecision {
     /// The processor is retried without a record.
     Uncounted,
     /// The processor is retried after the delay in the record.
-    Retry(Record),
+    Retry(FailureRecord),
     /// The processor is not retried. The record is unchanged.
     Exhausted,
 }
 
-/// Counts one more failure. `specific` means that the retry requests one node.
+/// Counts one more failure. `requests_node` means that the retry requests one node, not any.
 pub fn count_failure(
-    record: Option<&Record>,
+    record: Option<&FailureRecord>,
     retries: &Retries,
     now_ms: i64,
-    specific: bool,
+    requests_node: bool,
 ) -> RetryDecision {
     // Unlimited retries keep no record.
     let Ok(limit) = u32::try_from(retries.count) else {
@@ -90,13 +95,13 @@ pub fn count_failure(
     if count > limit {
         return RetryDecision::Exhausted;
     }
-    // The last retry on the processor's own node waits longer.
-    let last_delay_ms = if count == limit && specific {
+    // The last retry on the last node waits longer.
+    let last_delay_ms = if count == limit && requests_node {
         retries.last_delay_ms.saturating_add(CLOCK_SKEW_MS)
     } else {
         0
     };
-    RetryDecision::Retry(Record {
+    RetryDecision::Retry(FailureRecord {
         count,
         last_failure_ms: now_ms,
         last_delay_ms,

@@ -1,4 +1,5 @@
-//! Rules and scenarios of processors. The test acts as the scheduler.
+//! Rules and scenarios of processors. The test acts as the scheduler: it places, ends and vacates
+//! processes. The usual service has host affinity and 8 counted retries. The nodes are h0, h1, ….
 
 mod endings;
 mod failover;
@@ -19,7 +20,7 @@ fn host(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn id(name: &str) -> AllocationId {
+fn allocation_id(name: &str) -> AllocationId {
     AllocationId::new(name).unwrap()
 }
 
@@ -39,8 +40,8 @@ fn retries(count: i32) -> Retries {
     }
 }
 
-fn terms(instances: u32, standbys: u32) -> Terms {
-    Terms {
+fn settings(instances: u32, standbys: u32) -> ProcessorSettings {
+    ProcessorSettings {
         instances,
         standbys,
         host_affinity: true,
@@ -50,8 +51,8 @@ fn terms(instances: u32, standbys: u32) -> Terms {
 
 /// A service whose scheduler is the test.
 struct ServiceTest {
-    all: Processors,
-    now: u64,
+    processors: Processors,
+    now_ms: u64,
     allocations: u32,
 }
 
@@ -63,90 +64,100 @@ fn placement(occupant: &Occupant) -> Placement<'_> {
 }
 
 impl ServiceTest {
-    fn new(terms: Terms) -> Self {
-        let mut all = Processors::new(terms);
-        all.begin(time(0));
+    fn new(settings: ProcessorSettings) -> Self {
+        let mut processors = Processors::new(settings);
+        processors.begin(time(0));
         Self {
-            all,
-            now: 0,
+            processors,
+            now_ms: 0,
             allocations: 0,
         }
     }
 
     /// Creates a service whose processors all run, slot N on node hN.
-    fn running(terms: Terms) -> Self {
-        let mut service_test = Self::new(terms);
-        for slot in 0..service_test.all.terms().count() {
+    fn running(settings: ProcessorSettings) -> Self {
+        let mut service_test = Self::new(settings);
+        for slot in 0..service_test.processors.settings().count() {
             service_test.run(slot, &format!("h{slot}"));
         }
-        assert!(service_test.all.is_healthy());
+        assert!(service_test.processors.is_healthy());
         service_test
     }
 
+    /// Places a new process on a node. It runs at once.
     fn run(&mut self, slot: usize, on: &str) {
         self.allocations += 1;
         let occupant = Occupant {
-            allocation: id(&format!("alc_{}", self.allocations)),
+            allocation: allocation_id(&format!("alc_{}", self.allocations)),
             host: host(on),
             running: true,
-            up_since_ms: Some(time(self.now).wall_ms),
+            up_since_ms: Some(time(self.now_ms).wall_ms),
             stale: false,
         };
-        self.all.set_occupant(slot, Some(occupant), 1);
+        self.processors.set_occupant(slot, Some(occupant), 1);
         self.advance(0);
     }
 
+    /// Lets time pass.
     fn advance(&mut self, ms: u64) {
-        self.now += ms;
-        self.all.tick(TIMEOUTS, time(self.now));
+        self.now_ms += ms;
+        self.processors.tick(TIMEOUTS, time(self.now_ms));
     }
 
     fn occupant(&self, slot: usize) -> Occupant {
-        self.all.get(slot).unwrap().occupant().unwrap().clone()
+        self.processors
+            .get(slot)
+            .unwrap()
+            .occupant()
+            .unwrap()
+            .clone()
     }
 
+    /// Ends the process of a slot, which was not vacated.
     fn end_process(&mut self, slot: usize, ending: Ending) {
         let occupant = self.occupant(slot);
-        self.all.set_occupant(slot, None, 0);
+        self.processors.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.on_ended(slot, lost, ending, time(self.now));
+        self.processors
+            .on_ended(slot, lost, ending, time(self.now_ms));
         self.advance(0);
     }
 
     /// Vacates the process, which has not ended.
     fn vacate(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
-        self.all.set_occupant(slot, None, 1);
+        self.processors.set_occupant(slot, None, 1);
         let lost = placement(&occupant);
-        self.all.on_vacating(slot, lost, time(self.now));
+        self.processors.on_vacating(slot, lost, time(self.now_ms));
         self.advance(0);
     }
 
     /// Loses the process with its node.
     fn lose_node(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
-        self.all.close_host(&occupant.host);
-        self.all.set_occupant(slot, None, 0);
+        self.processors.close_host(&occupant.host);
+        self.processors.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.on_vacating(slot, lost, time(self.now));
+        self.processors.on_vacating(slot, lost, time(self.now_ms));
     }
 
+    /// Ends the vacated process of a slot.
     fn end_vacated(&mut self, slot: usize) {
-        self.all.set_occupant(slot, None, 0);
+        self.processors.set_occupant(slot, None, 0);
         self.advance(0);
     }
 
-    /// Returns the requested node, `any`, or `-` for none.
+    /// Returns the requested node, `any` for any node, or `nothing` if no process is requested.
     fn requested_host(&self, slot: usize) -> String {
-        let ask = self.all.ask(slot, self.now);
-        match ask.host {
-            _ if !ask.wanted => "nothing".to_owned(),
+        let demand = self.processors.demand(slot, self.now_ms);
+        match demand.host {
+            _ if !demand.wanted => "nothing".to_owned(),
             Some(host) => host.to_string(),
             None => "any".to_owned(),
         }
     }
 
     fn state(&self, slot: usize) -> State {
-        self.all.get(slot).unwrap().state()
+        self.processors.get(slot).unwrap().state()
     }
 }

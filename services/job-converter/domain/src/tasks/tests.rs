@@ -1,3 +1,6 @@
+//! Tasks of one job under random histories of leases, reports, ends and restarts, and the rules of
+//! single reports.
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -128,7 +131,8 @@ impl StoredRows {
     }
 }
 
-fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
+/// Runs one history. Checks after each step that no task is lost or in two states.
+fn run_history(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
     let (mut table, mut rows) = (TaskTable::new(total, attempts), StoredRows::default());
     let mut runs: Vec<Leased> = Vec::new();
     for step in steps {
@@ -142,8 +146,8 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
                 let holds_lease = held == Some(leased.attempt);
                 rows.record(leased, ending, holds_lease, recorded)?;
                 let failures = rows.failures.get(&leased.task);
-                let is_within_budget = failures.is_none_or(|count| *count < attempts);
-                prop_assert!(is_within_budget, "the budget was overspent");
+                let is_within_limit = failures.is_none_or(|count| *count < attempts);
+                prop_assert!(is_within_limit, "more attempts failed than are allowed");
             }
             Step::Report(..) => {}
             Step::End(number) => {
@@ -187,27 +191,27 @@ proptest! {
     fn no_task_is_lost_or_recorded_twice(
         steps in prop::collection::vec(step(), 0..120), total in 1..12_u64, attempts in 1..4_u32,
     ) {
-        run(steps, total, attempts)?;
+        run_history(steps, total, attempts)?;
     }
 }
 
 #[test]
 fn a_task_fails_for_good_after_its_last_attempt() {
     let mut table = TaskTable::new(1, 2);
-    let number = holder(1);
-    let first = table.lease(&number, 1)[0];
+    let runner = holder(1);
+    let first = table.lease(&runner, 1)[0];
     assert_eq!(
-        table.finish(&number, first, Ending::Failed, 1).0,
+        table.finish(&runner, first, Ending::Failed, 1).0,
         Recorded::Attempt
     );
     assert_eq!(
-        table.finish(&number, first, Ending::Failed, 1).0,
+        table.finish(&runner, first, Ending::Failed, 1).0,
         Recorded::Nothing
     );
-    let second = table.lease(&number, 1)[0];
+    let second = table.lease(&runner, 1)[0];
     assert_eq!(second.attempt, 2);
     assert_eq!(
-        table.finish(&number, second, Ending::Failed, 1).0,
+        table.finish(&runner, second, Ending::Failed, 1).0,
         Recorded::Outcome
     );
     assert_eq!(
@@ -240,15 +244,15 @@ fn a_late_success_counts_and_a_late_failure_does_not() {
 }
 
 #[test]
-fn tasks_of_a_lost_answer_are_returned() {
+fn tasks_of_a_lost_response_are_returned() {
     let mut table = TaskTable::new(4, 1);
-    let number = holder(1);
-    table.lease(&number, 4);
-    assert!(table.retain_known(&number, &[1]));
+    let runner = holder(1);
+    table.lease(&runner, 4);
+    assert!(table.retain_known(&runner, &[1]));
     assert_eq!((table.leased(), table.waiting()), (1, 3));
 }
 
-/// Reliability invariant (I5).
+/// The check of the invariant finds a task that is lost or in two states (I5).
 #[test]
 fn a_lost_or_doubled_task_is_detected() {
     let holder = AllocationId::new("alc_1").unwrap();

@@ -5,7 +5,7 @@ use hayward_vocabulary::Size;
 
 use super::{Faults, MAX_EXTRAS, MAX_MEMORY, MAX_MILLI_CPU, MAX_NAME_LENGTH, MOUNT_PREFIX};
 
-/// Returns the faults of the amounts. `pointer` is that of the size.
+/// Returns the faults of the amounts. `pointer` is the JSON pointer of the size.
 pub fn amounts(pointer: &str, size: &Size) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     for (name, amount, limit, unit) in [

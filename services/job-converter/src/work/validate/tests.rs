@@ -1,3 +1,5 @@
+//! Faults of submissions are found and reported with the JSON pointers of their fields.
+
 use super::*;
 
 fn pointers(faults: Result<(), Vec<FieldFault>>) -> Vec<String> {
@@ -9,13 +11,13 @@ fn pointers(faults: Result<(), Vec<FieldFault>>) -> Vec<String> {
         .collect()
 }
 
-fn read(json: &str) -> JobSubmission {
+fn parse_job(json: &str) -> JobSubmission {
     serde_json::from_str(json).unwrap()
 }
 
 #[test]
 fn all_faults_are_reported_at_once() {
-    let bad = read(
+    let bad = parse_job(
         r#"{"command": [], "tasks": {"count": 0}, "working_directory": "here", "threads": 0,
             "max_attempts": 101, "environment": {"A=B": "x", "C": "nul\u0000"}, "name": " ",
             "size": {"memory_bytes": 18446744073709551615}, "max_processes": 0}"#,
@@ -42,7 +44,11 @@ fn all_faults_are_reported_at_once() {
 
 #[test]
 fn limits_are_inclusive() {
-    let job_of = |tasks: &str| job(&read(&format!(r#"{{"command":["x"],"tasks":{tasks}}}"#)));
+    let job_of = |tasks: &str| {
+        job(&parse_job(&format!(
+            r#"{{"command":["x"],"tasks":{tasks}}}"#
+        )))
+    };
     assert!(job_of(r#"{"count":10000000}"#).is_ok());
     assert_eq!(pointers(job_of(r#"{"count":10000001}"#)), ["/tasks/count"]);
     assert_eq!(
@@ -54,9 +60,9 @@ fn limits_are_inclusive() {
         ["/tasks/arguments/1/0"]
     );
     let labels: BTreeMap<String, String> = (0..65)
-        .map(|at| (format!("l{at}"), String::new()))
+        .map(|index| (format!("l{index}"), String::new()))
         .collect();
-    let plain = read(r#"{"command":["x"]}"#);
+    let plain = parse_job(r#"{"command":["x"]}"#);
     assert_eq!(
         pointers(job(&JobSubmission {
             labels,
@@ -109,8 +115,8 @@ fn when_unreachable_is_parsed_in_every_form() {
         let parsed = unreachable_choice(text).unwrap();
         assert_eq!(parsed, (expected, vec![]), "{text}");
     }
-    // Rows stored before these fields existed read back and hash unchanged.
-    let plain = serde_json::to_string(&read(r#"{"command":["x"]}"#)).unwrap();
+    // Fields that are not set are not serialized, so rows from before these fields stay the same.
+    let plain = serde_json::to_string(&parse_job(r#"{"command":["x"]}"#)).unwrap();
     assert!(!plain.contains("unreachable") && !plain.contains("disruption"));
 }
 
@@ -140,7 +146,10 @@ fn an_invalid_when_unreachable_is_refused_with_its_pointer() {
         r#""when_unreachable":3"#,
     ] {
         let fault = unreachable_choice(text).unwrap_err().to_string();
-        assert!(fault.contains("\"wait\""), "it says what to write: {fault}");
+        assert!(
+            fault.contains("\"wait\""),
+            "the message lists the valid values: {fault}"
+        );
     }
 }
 
@@ -152,7 +161,7 @@ fn services_and_reservations_are_checked_too() {
     assert_eq!(pointers(reservation(&bad)), ["/class"]);
 }
 
-/// Security rule (S16).
+/// Work never runs as a system account (S16).
 #[test]
 fn a_container_needs_a_valid_image_and_no_system_id() {
     let with = |container: &str| -> ServiceSubmission {
@@ -186,12 +195,12 @@ fn a_container_needs_a_valid_image_and_no_system_id() {
 
 #[test]
 fn a_job_cannot_have_an_image() {
-    let bad = read(r#"{"command":["x"],"container":{"image":"a"}}"#);
+    let bad = parse_job(r#"{"command":["x"],"container":{"image":"a"}}"#);
     assert_eq!(pointers(job(&bad)), ["/container"]);
 }
 
 #[test]
-fn a_million_faults_get_a_short_answer() {
+fn the_number_of_reported_faults_is_limited() {
     let vectors = vec![vec!["\0".to_owned()]; 1_000];
     let bad = JobSubmission {
         tasks: Tasks::Arguments(vectors),
@@ -200,7 +209,7 @@ fn a_million_faults_get_a_short_answer() {
     assert_eq!(pointers(job(&bad)).len(), MAX_FAULTS);
 }
 
-/// Security rule (S21).
+/// Work can mount only directories that a pool offers, and only through `mounts` (S21).
 #[test]
 fn mounts_are_plain_directories() {
     let with = |mounts: &str| {
@@ -219,14 +228,14 @@ fn mounts_are_plain_directories() {
     }
     let twice = r#"{"source": "/a", "target": "/x"}, {"source": "/b", "target": "/x"}"#;
     assert_eq!(with(twice), ["/container/mounts/1/target"]);
-    // These resources may not be named by a submission.
+    // A submission must not request a mount as an ordinary resource.
     let size = r#"{"command": ["x"], "size": {"memory_bytes": 1, "extras": {"mount:/a:rw": 1}}}"#;
-    assert_eq!(pointers(job(&read(size))), ["/size/extras"]);
+    assert_eq!(pointers(job(&parse_job(size))), ["/size/extras"]);
 }
 
 #[test]
 fn a_queue_replaces_a_class() {
-    let job_of = |fields: &str| job(&read(&format!(r#"{{"command":["x"],{fields}}}"#)));
+    let job_of = |fields: &str| job(&parse_job(&format!(r#"{{"command":["x"],{fields}}}"#)));
     assert!(job_of(r#""queue":"root.a","priority":-3"#).is_ok());
     assert!(job_of(r#""pool":"batch""#).is_ok());
     assert_eq!(

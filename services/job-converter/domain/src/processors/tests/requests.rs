@@ -3,36 +3,38 @@
 use super::*;
 
 #[test]
-fn numbers_and_places_are_one_to_one() {
-    let terms = terms(3, 2);
-    let names: Vec<String> = (0..terms.count())
-        .map(|slot| terms.id_at(slot).to_string())
+fn each_slot_has_one_processor_id() {
+    let settings = settings(3, 2);
+    let names: Vec<String> = (0..settings.count())
+        .map(|slot| settings.id_at(slot).to_string())
         .collect();
     let expected = ["0", "1", "2", "0-0", "0-1", "1-0", "1-1", "2-0", "2-1"];
     assert_eq!(names, expected);
-    for slot in 0..terms.count() {
-        assert_eq!(terms.slot(terms.id_at(slot)), Some(slot));
+    for slot in 0..settings.count() {
+        assert_eq!(settings.slot(settings.id_at(slot)), Some(slot));
     }
     let beyond = ProcessorId {
         active: 1,
         replica: Some(2),
     };
-    assert_eq!(terms.slot(beyond), None);
-    assert_eq!(terms.partners(3).collect::<Vec<_>>(), [0, 4]);
+    assert_eq!(settings.slot(beyond), None);
+    assert_eq!(settings.partners(3).collect::<Vec<_>>(), [0, 4]);
 }
 
 #[test]
-fn an_expired_request_for_the_source_host_accepts_any_host() {
-    let mut service_test = ServiceTest::running(terms(1, 0));
+fn an_expired_request_for_the_last_host_accepts_any_host() {
+    let mut service_test = ServiceTest::running(settings(1, 0));
     service_test.end_process(0, Ending::Restarted);
     service_test.advance(5_000);
     assert_eq!(
         service_test.requested_host(0),
         "h0",
-        "not before it took longer"
+        "the request is not older than its timeout"
     );
     assert_eq!(
-        service_test.all.due_ms(TIMEOUTS, service_test.now),
+        service_test
+            .processors
+            .due_ms(TIMEOUTS, service_test.now_ms),
         Some(5_001)
     );
     service_test.advance(1);
@@ -41,8 +43,8 @@ fn an_expired_request_for_the_source_host_accepts_any_host() {
 
 #[test]
 fn a_spare_host_serves_an_expired_request() {
-    // Without host affinity, the request names no node and any node satisfies it.
-    let mut service_test = ServiceTest::running(terms(1, 0));
+    // An expired request names no node, so any node satisfies it.
+    let mut service_test = ServiceTest::running(settings(1, 0));
     service_test.end_process(0, Ending::Failure);
     service_test.advance(5_001);
     service_test.run(0, "spare");
@@ -51,21 +53,23 @@ fn a_spare_host_serves_an_expired_request() {
     assert_eq!(
         service_test.requested_host(0),
         "spare",
-        "locality was rewritten by the start"
+        "the start changed the last host"
     );
 }
 
 #[test]
 fn an_expired_request_without_a_spare_accepts_any_host() {
-    let mut service_test = ServiceTest::running(terms(1, 0));
+    let mut service_test = ServiceTest::running(settings(1, 0));
     service_test.end_process(0, Ending::Failure);
     service_test.advance(5_001);
     for _ in 0..100 {
         assert_eq!(service_test.requested_host(0), "any");
         assert_eq!(
-            service_test.all.due_ms(TIMEOUTS, service_test.now),
+            service_test
+                .processors
+                .due_ms(TIMEOUTS, service_test.now_ms),
             None,
-            "no tight loop"
+            "no further timeout is due"
         );
         service_test.advance(60_000);
     }
@@ -73,31 +77,44 @@ fn an_expired_request_without_a_spare_accepts_any_host() {
 
 #[test]
 fn without_affinity_a_request_waits_without_timeout() {
-    let mut service_test = ServiceTest::new(Terms {
+    let mut service_test = ServiceTest::new(ProcessorSettings {
         host_affinity: false,
-        ..terms(1, 0)
+        ..settings(1, 0)
     });
     service_test.advance(1_000_000);
     assert_eq!(service_test.requested_host(0), "any");
-    assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
-    assert!(service_test.all.take_events().is_empty(), "no log flood");
+    assert_eq!(
+        service_test
+            .processors
+            .due_ms(TIMEOUTS, service_test.now_ms),
+        None
+    );
+    assert!(
+        service_test.processors.take_events().is_empty(),
+        "waiting adds no events"
+    );
 }
 
 #[test]
 fn a_restart_adopts_running_processes_without_new_requests() {
-    let mut service_test = ServiceTest::new(terms(1, 1));
+    let mut service_test = ServiceTest::new(settings(1, 1));
     service_test.run(0, "h4");
     service_test.run(1, "h5");
-    assert!(service_test.all.is_healthy());
+    assert!(service_test.processors.is_healthy());
     assert_eq!(service_test.requested_host(0), "h4");
-    assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
+    assert_eq!(
+        service_test
+            .processors
+            .due_ms(TIMEOUTS, service_test.now_ms),
+        None
+    );
 }
 
 #[test]
 fn with_affinity_off_nothing_names_a_host() {
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         host_affinity: false,
-        ..terms(1, 1)
+        ..settings(1, 1)
     });
     assert_eq!(service_test.requested_host(0), "any");
     service_test.vacate(0);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn negative_retries_are_unlimited_and_uncounted() {
-    let record = Record {
+    let record = FailureRecord {
         count: 900,
         last_failure_ms: 0,
         last_delay_ms: 0,
@@ -21,38 +21,44 @@ fn zero_retries_exhaust_at_the_first_failure() {
         count_failure(None, &retries(0), 1, true),
         RetryDecision::Exhausted
     );
-    let none = Terms {
+    let zero_retries = ProcessorSettings {
         retries: Some(retries(0)),
-        ..terms(2, 0)
+        ..settings(2, 0)
     };
-    let mut service_test = ServiceTest::running(none.clone());
+    let mut service_test = ServiceTest::running(zero_retries.clone());
     service_test.end_process(0, Ending::Failure);
-    assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
-    let may_continue = Terms {
+    assert!(matches!(
+        service_test.processors.end(),
+        Some(End::Failed(_))
+    ));
+    let continues_after_failure = ProcessorSettings {
         retries: Some(Retries {
             fail_service: false,
             ..retries(0)
         }),
-        ..none
+        ..zero_retries
     };
-    let mut service_test = ServiceTest::running(may_continue);
+    let mut service_test = ServiceTest::running(continues_after_failure);
     service_test.end_process(0, Ending::Failure);
     assert_eq!(
-        (service_test.state(0), service_test.all.end()),
+        (service_test.state(0), service_test.processors.end()),
         (State::Failed, None)
     );
     assert_eq!(service_test.requested_host(0), "nothing");
-    assert!(!service_test.all.is_healthy(), "it stays unhealthy");
+    assert!(
+        !service_test.processors.is_healthy(),
+        "a failed processor makes the service unhealthy"
+    );
 }
 
 #[test]
 fn only_the_gap_to_the_previous_failure_counts() {
-    let record = |count, last_failure_ms, last_delay_ms| Record {
+    let record = |count, last_failure_ms, last_delay_ms| FailureRecord {
         count,
         last_failure_ms,
         last_delay_ms,
     };
-    let count = |before: Option<Record>, now| match count_failure(
+    let count = |before: Option<FailureRecord>, now| match count_failure(
         before.as_ref(),
         &retries(8),
         now,
@@ -77,38 +83,47 @@ fn only_the_gap_to_the_previous_failure_counts() {
 
 #[test]
 fn an_exhausted_processor_keeps_its_record() {
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         retries: Some(Retries {
             fail_service: false,
             ..retries(2)
         }),
         host_affinity: false,
-        ..terms(1, 0)
+        ..settings(1, 0)
     });
     for expected in [1, 2] {
         service_test.end_process(0, Ending::Failure);
         assert_eq!(
-            service_test.all.get(0).unwrap().record().unwrap().count,
+            service_test
+                .processors
+                .get(0)
+                .unwrap()
+                .record()
+                .unwrap()
+                .count,
             expected
         );
         service_test.run(0, "h0");
         service_test.advance(1_000);
     }
-    let before = service_test.all.get(0).unwrap().record().copied();
+    let before = service_test.processors.get(0).unwrap().record().copied();
     service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.state(0), State::Failed);
-    assert_eq!(service_test.all.get(0).unwrap().record().copied(), before);
+    assert_eq!(
+        service_test.processors.get(0).unwrap().record().copied(),
+        before
+    );
 }
 
 #[test]
 fn only_the_last_retry_on_one_host_is_delayed() {
-    let delay = |count, specific| {
-        let record = Record {
+    let delay = |count, requests_node| {
+        let record = FailureRecord {
             count,
             last_failure_ms: 0,
             last_delay_ms: 0,
         };
-        match count_failure(Some(&record), &retries(8), 10, specific) {
+        match count_failure(Some(&record), &retries(8), 10, requests_node) {
             RetryDecision::Retry(record) => record.last_delay_ms,
             other => panic!("{other:?}"),
         }
@@ -116,14 +131,16 @@ fn only_the_last_retry_on_one_host_is_delayed() {
     assert_eq!(delay(6, true), 0);
     assert_eq!(delay(7, false), 0);
     assert_eq!(delay(7, true), 360_000 + CLOCK_SKEW_MS);
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         retries: Some(retries(1)),
-        ..terms(1, 0)
+        ..settings(1, 0)
     });
     service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.requested_host(0), "nothing");
     assert_eq!(
-        service_test.all.due_ms(TIMEOUTS, service_test.now),
+        service_test
+            .processors
+            .due_ms(TIMEOUTS, service_test.now_ms),
         Some(361_000)
     );
     service_test.advance(361_000);
@@ -137,58 +154,61 @@ fn only_the_last_retry_on_one_host_is_delayed() {
 
 #[test]
 fn a_retry_requests_the_last_host_or_any() {
-    let mut service_test = ServiceTest::running(terms(1, 0));
+    let mut service_test = ServiceTest::running(settings(1, 0));
     service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.requested_host(0), "h0");
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         host_affinity: false,
-        ..terms(1, 0)
+        ..settings(1, 0)
     });
     service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.requested_host(0), "any");
 }
 
 #[test]
-fn a_delay_outlives_the_manager() {
-    let record = Record {
+fn the_delay_of_a_retry_continues_after_a_restart() {
+    let record = FailureRecord {
         count: 8,
         last_failure_ms: time(0).wall_ms,
         last_delay_ms: 361_000,
     };
-    let mut all = Processors::new(terms(1, 0));
-    all.restore(0, Some(record), None, None);
-    all.restore_host(0, host("h0"));
+    let mut processors = Processors::new(settings(1, 0));
+    processors.restore(0, Some(record), None, None);
+    processors.restore_host(0, host("h0"));
     // The monotonic clock restarts.
     let now = Now {
         wall_ms: time(300_000).wall_ms,
         monotonic_ms: 7,
     };
-    all.begin(now);
-    assert!(!all.ask(0, 7).wanted);
-    assert_eq!(all.due_ms(TIMEOUTS, 7), Some(7 + 61_000));
-    assert!(all.ask(0, 61_007).wanted);
+    processors.begin(now);
+    assert!(!processors.demand(0, 7).wanted);
+    assert_eq!(processors.due_ms(TIMEOUTS, 7), Some(7 + 61_000));
+    assert!(processors.demand(0, 61_007).wanted);
 }
 
 #[test]
 fn a_service_with_a_failed_processor_ends_failed() {
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         retries: Some(Retries {
             fail_service: false,
             ..retries(0)
         }),
-        ..terms(2, 0)
+        ..settings(2, 0)
     });
     service_test.end_process(0, Ending::Failure);
     service_test.end_process(1, Ending::Completed);
-    assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
+    assert!(matches!(
+        service_test.processors.end(),
+        Some(End::Failed(_))
+    ));
 }
 
 #[test]
 fn a_service_without_retries_restarts_for_ever() {
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         retries: None,
         host_affinity: false,
-        ..terms(1, 0)
+        ..settings(1, 0)
     });
     for ending in [Ending::Completed, Ending::Failure] {
         for _ in 0..50 {
@@ -196,7 +216,7 @@ fn a_service_without_retries_restarts_for_ever() {
             assert_eq!(
                 (
                     service_test.requested_host(0).as_str(),
-                    service_test.all.end()
+                    service_test.processors.end()
                 ),
                 ("any", None)
             );
@@ -207,12 +227,12 @@ fn a_service_without_retries_restarts_for_ever() {
 
 #[test]
 fn a_failed_processor_that_is_placed_again_clears_its_record() {
-    let mut service_test = ServiceTest::running(Terms {
+    let mut service_test = ServiceTest::running(ProcessorSettings {
         retries: Some(Retries {
             fail_service: false,
             ..retries(1)
         }),
-        ..terms(1, 1)
+        ..settings(1, 1)
     });
     service_test.end_process(0, Ending::Failure);
     service_test.run(0, "h0");
@@ -226,5 +246,5 @@ fn a_failed_processor_that_is_placed_again_clears_its_record() {
         ),
         (State::Running, "h9")
     );
-    assert_eq!(service_test.all.get(0).unwrap().record(), None);
+    assert_eq!(service_test.processors.get(0).unwrap().record(), None);
 }

@@ -1,14 +1,15 @@
 //! Crash-loop backoff. Work whose processes end without progress is held back for a doubling time.
 //! A job is given up after too many such ends in a row.
 //!
-//! Ends during a hold have the same cause as the end that started it, so together they count once.
-//! A thousand processes that fail together on a bad program are one failure.
+//! Ends during a hold have the same cause as the end that started the hold. They count once
+//! together. A thousand processes that fail together on a bad program are one failure.
 
 /// Backoff parameters of one kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// First hold in milliseconds. Each next hold is twice as long.
     pub first_ms: u64,
+    /// Longest hold in milliseconds.
     pub longest_ms: u64,
     /// Number of failures in a row after which work is given up. 0 means never.
     pub give_up: u32,
@@ -31,22 +32,24 @@ impl Pace {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Brake {
+pub struct Backoff {
+    /// Number of counted ends without progress in a row.
     failures: u32,
+    /// End of the last hold by the monotonic clock. `None` without failures.
     held_until_ms: Option<u64>,
 }
 
-impl Brake {
+impl Backoff {
     /// Restores the count after a restart. The hold starts again by the new monotonic clock.
     pub fn restored(failures: u32, now_ms: u64, pace: &Pace) -> Self {
-        let mut brake = Self {
+        let mut backoff = Self {
             failures,
             held_until_ms: None,
         };
         if failures > 0 {
-            brake.held_until_ms = Some(now_ms.saturating_add(brake.hold_ms(pace)));
+            backoff.held_until_ms = Some(now_ms.saturating_add(backoff.hold_ms(pace)));
         }
-        brake
+        backoff
     }
 
     pub fn failures(&self) -> u32 {
@@ -85,6 +88,7 @@ impl Brake {
         self.held_until_ms
     }
 
+    /// Returns true if the work must be given up.
     pub fn is_exhausted(&self, pace: &Pace) -> bool {
         pace.give_up > 0 && self.failures >= pace.give_up
     }
@@ -96,37 +100,37 @@ mod tests {
 
     #[test]
     fn holds_double_up_to_the_longest_and_a_job_gives_up() {
-        let (mut brake, mut now, mut holds) = (Brake::default(), 0, Vec::new());
-        while !brake.is_exhausted(&Pace::JOB) {
-            assert!(brake.record_failure(now, &Pace::JOB));
+        let (mut backoff, mut now, mut holds) = (Backoff::default(), 0, Vec::new());
+        while !backoff.is_exhausted(&Pace::JOB) {
+            assert!(backoff.record_failure(now, &Pace::JOB));
             assert!(
-                !brake.record_failure(now, &Pace::JOB),
+                !backoff.record_failure(now, &Pace::JOB),
                 "failures at the same time count once"
             );
-            let until = brake.held_until_ms().unwrap();
+            let until = backoff.held_until_ms().unwrap();
             holds.push((until - now) / 1000);
             now = until;
-            assert!(!brake.is_held(now));
+            assert!(!backoff.is_held(now));
         }
         assert_eq!(holds, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     }
 
     #[test]
     fn progress_clears_failures_and_a_service_is_never_given_up() {
-        let mut brake = Brake::default();
+        let mut backoff = Backoff::default();
         for now in (0..1_000_000).step_by(100_000) {
-            brake.record_failure(now, &Pace::SERVICE);
+            backoff.record_failure(now, &Pace::SERVICE);
         }
-        assert!(!brake.is_exhausted(&Pace::SERVICE));
-        assert!(brake.clear());
-        assert!(!brake.clear());
-        assert!(!brake.is_held(0));
+        assert!(!backoff.is_exhausted(&Pace::SERVICE));
+        assert!(backoff.clear());
+        assert!(!backoff.clear());
+        assert!(!backoff.is_held(0));
     }
 
     #[test]
-    fn a_restart_keeps_the_count_and_holds_again() {
-        let brake = Brake::restored(3, 50, &Pace::JOB);
-        assert_eq!(brake.held_until_ms(), Some(50 + 4_000));
-        assert!(!Brake::restored(0, 50, &Pace::JOB).is_held(50));
+    fn a_restart_restores_the_count_and_holds_again() {
+        let backoff = Backoff::restored(3, 50, &Pace::JOB);
+        assert_eq!(backoff.held_until_ms(), Some(50 + 4_000));
+        assert!(!Backoff::restored(0, 50, &Pace::JOB).is_held(50));
     }
 }

@@ -1,10 +1,10 @@
-//! Processor settings of a service, and the numbering of its processors.
+//! Processor settings of a service, and the order of its processors: processor ids and slots.
 
 use super::Retries;
 
 /// Processor settings of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct ProcessorSettings {
     pub instances: u32,
     /// Number of standbys of each active.
     pub standbys: u32,
@@ -34,7 +34,9 @@ pub struct Now {
 /// Identifies a processor: an active by its number, or one of its standbys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessorId {
+    /// Number of the active, from 0.
     pub active: u32,
+    /// Number of the standby of this active. `None` for the active itself.
     pub replica: Option<u32>,
 }
 
@@ -47,12 +49,13 @@ impl std::fmt::Display for ProcessorId {
     }
 }
 
-impl Terms {
+impl ProcessorSettings {
     /// Returns the number of all processors. Actives come first.
     pub fn count(&self) -> usize {
         self.instances as usize * (1 + self.standbys as usize)
     }
 
+    /// Returns the processor of a slot.
     pub fn id_at(&self, slot: usize) -> ProcessorId {
         let (slot, instances) = (u32::try_from(slot).unwrap_or(u32::MAX), self.instances);
         match slot.checked_sub(instances) {
@@ -67,6 +70,7 @@ impl Terms {
         }
     }
 
+    /// Returns the slot of a processor. `None` if the service has no such processor.
     pub fn slot(&self, id: ProcessorId) -> Option<usize> {
         let is_valid =
             id.active < self.instances && id.replica.is_none_or(|replica| replica < self.standbys);
@@ -77,6 +81,7 @@ impl Terms {
         is_valid.then_some(slot as usize)
     }
 
+    /// Returns the slots of the standbys of an active.
     pub fn standbys_of(&self, active: usize) -> std::ops::Range<usize> {
         let (instances, standbys) = (self.instances as usize, self.standbys as usize);
         let first = instances + active * standbys;
