@@ -53,6 +53,7 @@ pub struct Accepted {
     pub replayed: bool,
 }
 
+/// Cancels work.
 pub struct Cancel {
     pub id: WorkId,
     /// Owner that the work must have. `None` allows any owner, for operators.
@@ -61,6 +62,7 @@ pub struct Cancel {
     pub caller: String,
 }
 
+/// Changes a service.
 pub struct Amend {
     pub id: WorkId,
     /// Owner that the service must have.
@@ -72,6 +74,7 @@ pub struct Amend {
     pub text: String,
 }
 
+/// Result of a change.
 pub struct Amended {
     pub version: Version,
     /// Whether the change differs from the current service.
@@ -89,6 +92,7 @@ impl Amended {
     }
 }
 
+/// Reports of a runner, and its request for tasks.
 pub struct Lease {
     pub job: WorkId,
     /// Work id in the scope of the runner's token.
@@ -101,6 +105,7 @@ pub struct Grant {
     pub leased: Vec<Leased>,
     /// Submission of the job. `None` if the job has ended.
     pub job: Option<Arc<JobSubmission>>,
+    /// Whether the runner should end, because it gets no more tasks.
     pub done: bool,
 }
 

@@ -15,7 +15,7 @@ pub const ORCHESTRATOR: &str = "orchestrator";
 /// All managers, in the order they start and stop in.
 pub const MANAGERS: [&str; 3] = [JOBS, APPLICATIONS, ORCHESTRATOR];
 
-/// Tasks in one lease answer at most.
+/// Maximum number of tasks in one lease response.
 pub const MAX_LEASED: u32 = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

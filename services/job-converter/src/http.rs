@@ -54,7 +54,7 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
         .merge(gates.applications.guard(application_routes()))
         .merge(runner_routes())
         .routes(routes!(publications::follow_demand));
-    authorize(routes, admission::TABLE)
+    authorize(routes, admission::ROUTE_ROLES)
 }
 
 /// Routes of the manager `jobs`.

@@ -44,12 +44,12 @@ pub fn check_gangs<'a>(
     now_ms: u64,
 ) -> Finding {
     let gangs: Vec<_> = gangs.collect();
-    let no_deadline = gangs.iter().filter_map(|(id, incomplete)| {
+    let without_deadline = gangs.iter().filter_map(|(id, incomplete)| {
         let incomplete = incomplete.as_ref()?;
-        let ends = incomplete.formed && incomplete.until.is_some();
-        (!ends).then(|| (AppId::clone(id), ()))
+        let has_deadline = incomplete.formed && incomplete.until.is_some();
+        (!has_deadline).then(|| (AppId::clone(id), ()))
     });
-    incomplete_gangs.record(now_ms, no_deadline);
+    incomplete_gangs.record(now_ms, without_deadline);
     let since: BTreeMap<&AppId, u64> = incomplete_gangs
         .ages(now_ms)
         .map(|(id, (), age)| (id, age))
@@ -120,20 +120,20 @@ mod tests {
 
     use super::*;
 
-    /// Reliability invariant (I5).
+    /// A fault in one job is reported with the id of that job (I5).
     #[test]
     fn a_job_with_wrong_task_counts_violates_the_invariant() {
-        let (one, other) = ("job_1".parse().unwrap(), "job_2".parse().unwrap());
-        assert!(check_task_counts([(&one, None)].into_iter()).holds());
+        let (first_job, second_job) = ("job_1".parse().unwrap(), "job_2".parse().unwrap());
+        assert!(check_task_counts([(&first_job, None)].into_iter()).holds());
         let broken = Some("of 2 tasks 1 wait, 0 are leased and 0 are done".to_owned());
-        let found = check_task_counts([(&one, None), (&other, broken)].into_iter());
+        let found = check_task_counts([(&first_job, None), (&second_job, broken)].into_iter());
         let Outcome::Violated { count: 1, evidence } = found.outcome else {
             panic!("a task is lost");
         };
         assert_eq!(evidence[0].subject, "job_2");
     }
 
-    /// Reliability invariant (I13).
+    /// A gang below its minimum is a fault only after the repair time (I13).
     #[test]
     fn an_incomplete_gang_has_the_repair_time_of_its_policy() {
         let id = AppId::new("app_1").unwrap();
@@ -158,7 +158,7 @@ mod tests {
         let with_deadline = Some(incomplete(true, Some(3_600_000)));
         assert!(check(with_deadline, 200_000).holds() && check(with_deadline, 3_660_000).holds());
         let Outcome::Violated { evidence, .. } = check(with_deadline, 3_660_001).outcome else {
-            panic!("it was not released");
+            panic!("the gang was neither repaired nor released");
         };
         assert_eq!(evidence[0].subject, "app_1");
         // These gangs have no deadline, so one check alone finds no fault.
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Reliability invariant (I24).
+    /// No transitional state outlives its deadline (I24).
     #[test]
     fn an_application_that_does_not_end_violates_the_invariant() {
         let mut transitional_states = TransitionalStates::default();
@@ -185,7 +185,7 @@ mod tests {
         let Outcome::Violated { evidence, .. } =
             check_deadlines(overdue_states(&transitional_states, end + 1, 5_000)).outcome
         else {
-            panic!("it is late");
+            panic!("the task is killed too late");
         };
         assert_eq!(evidence[0].subject, "app_1/t1");
         transitional_states.record(end, [(key(), "is something else")]);

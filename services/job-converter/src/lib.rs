@@ -3,7 +3,7 @@
 //! once and publishes the state of each piece of work.
 //!
 //! It follows `allocations` and `verdicts` of rm-scheduler. It publishes `demand`, which
-//! rm-scheduler follows, and `jobs`, a map per user, which submitters follow.
+//! rm-scheduler follows, and `jobs`, one map for each user, which submitters follow.
 //!
 //! Waiting tasks are ranges of numbers in memory, never rows: a job of ten million tasks is one row
 //! until its tasks end. job-converter never decides which work gets a node, and never starts a

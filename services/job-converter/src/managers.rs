@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_manager_stays_closed() {
+    fn a_disabled_manager_stays_closed_and_an_unknown_one_is_refused() {
         let gates = ManagerGates::new();
         let mut managers = gates.managers(&[]).unwrap();
         managers.start().unwrap();

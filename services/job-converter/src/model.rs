@@ -9,6 +9,7 @@ use uuid::Uuid;
 pub struct FinalWork {
     pub id: WorkId,
     pub user: UserName,
+    /// Work id in the scope of the runner's token. `None` if the work is no job.
     pub runner: Option<WorkId>,
     /// Name under which the last nodes of its processors are stored. `None` without host affinity.
     pub host_key: Option<String>,

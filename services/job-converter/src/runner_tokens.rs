@@ -1,6 +1,6 @@
-//! Tokens for task runners. Signing is the most expensive part of a submission, so jobs that one
-//! user submits within one second share a token. A token only gives access to tasks of its own
-//! user.
+//! Tokens for task runners and orchestrators. Signing is the most expensive part of a submission,
+//! so jobs that one user submits within one second share a token. A token only gives access to
+//! tasks of its own user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,9 @@ use crate::work::Runner;
 /// Lifetime of a runner's token in milliseconds. Runners keep their token for the life of the job,
 /// so it exceeds the life of any expected job.
 const TOKEN_LIFETIME_MS: u64 = 90 * 24 * 3600 * 1000;
+/// Time for which jobs of one user share a token.
 const SHARING_PERIOD: Duration = Duration::from_secs(1);
+/// Number of cached tokens from which expired ones are removed.
 const MAX_CACHED: usize = 1_024;
 
 pub struct RunnerTokens {
@@ -33,8 +35,9 @@ impl RunnerTokens {
         }
     }
 
-    /// Creates a token for an orchestrator that may act for these users, or for anyone. If the
-    /// users are more than a token can list, it acts for none. Maps may still charge all of them.
+    /// Creates a token for an orchestrator that may act for these users, or for anyone. A token
+    /// cannot list more than [`MAX_USERS`] users. With more, it acts for none of them, but maps may
+    /// still charge all of them.
     ///
     /// # Errors
     /// Fails if the token cannot be signed.

@@ -46,6 +46,7 @@ impl SharedView {
 #[derive(Default)]
 pub struct Owners {
     by_work: FxHashMap<Uuid, UserName>,
+    /// Number of pieces of work of each user.
     users: BTreeMap<UserName, usize>,
 }
 

@@ -8,9 +8,10 @@ const SUBMITTERS: &[Role] = &[Role::Submitter];
 const OPERATORS: &[Role] = &[Role::Operator];
 const RUNNERS: &[Role] = &[Role::Runner];
 const SERVICES: &[Role] = &[Role::Service];
-const ITSELF: Role = Role::OrchestratorOf("name");
+/// The orchestrator that the path names.
+const THE_ORCHESTRATOR: Role = Role::OrchestratorOf("name");
 
-pub const TABLE: RouteRoles = &[
+pub const ROUTE_ROLES: RouteRoles = &[
     ("list_jobs", READERS),
     ("submit_job", SUBMITTERS),
     ("submit_jobs", SUBMITTERS),
@@ -37,13 +38,16 @@ pub const TABLE: RouteRoles = &[
     ("show_reservation_timeline", READERS),
     ("list_orchestrators", &[Role::Operator, Role::Viewer]),
     ("create_orchestrator", OPERATORS),
-    ("show_orchestrator", &[Role::Operator, Role::Viewer, ITSELF]),
-    ("remove_orchestrator", &[Role::Operator, ITSELF]),
-    ("put_work_map", &[ITSELF]),
-    ("renew_orchestrator_credentials", &[ITSELF]),
+    (
+        "show_orchestrator",
+        &[Role::Operator, Role::Viewer, THE_ORCHESTRATOR],
+    ),
+    ("remove_orchestrator", &[Role::Operator, THE_ORCHESTRATOR]),
+    ("put_work_map", &[THE_ORCHESTRATOR]),
+    ("renew_orchestrator_credentials", &[THE_ORCHESTRATOR]),
     (
         "follow_orchestrated",
-        &[Role::Operator, Role::Viewer, ITSELF],
+        &[Role::Operator, Role::Viewer, THE_ORCHESTRATOR],
     ),
     ("list_applications", READERS),
     ("show_application", READERS),

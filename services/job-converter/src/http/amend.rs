@@ -8,7 +8,7 @@ use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
 
-use super::respond::{etag, revision, to_json};
+use super::respond::{etag, revision_headers, to_json};
 use super::{App, work};
 use crate::command::Amend;
 use crate::command::Command;
@@ -63,7 +63,7 @@ pub async fn change_service(
     let committed = app.handle.ask(|reply| Command::Amend(amend, reply)).await?;
     let amended = committed.value?;
     let generation = u64::from(amended.version.generation);
-    let mut headers = revision(committed.revision);
+    let mut headers = revision_headers(committed.revision);
     headers.insert(header::ETAG, etag(generation));
     Ok((
         headers,

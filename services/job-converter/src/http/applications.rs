@@ -22,7 +22,7 @@ use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::respond::revision;
+use super::respond::revision_headers;
 use super::{App, work};
 use crate::applications::{
     ApplicationCommand, CommandContext, OwnerFilter, Refusal, RemovalMode, parse,
@@ -45,9 +45,9 @@ async fn run_command<T: Send + 'static>(
 }
 
 /// Status and headers of a `PUT`.
-fn put_response(new: bool, location: &str, committed_revision: u64) -> (StatusCode, HeaderMap) {
-    let mut headers = revision(committed_revision);
-    if !new {
+fn put_response(is_new: bool, location: &str, committed_revision: u64) -> (StatusCode, HeaderMap) {
+    let mut headers = revision_headers(committed_revision);
+    if !is_new {
         return (StatusCode::OK, headers);
     }
     if let Ok(location) = HeaderValue::try_from(location) {
@@ -65,7 +65,7 @@ fn command_status(DryRun { dry_run }: DryRun) -> StatusCode {
     }
 }
 
-/// Reads applications; a dry run may read too (A10).
+/// Reads applications. A dry run is permitted, because reading changes nothing (A10).
 async fn read_applications<T: Send + 'static>(
     app: &App,
     command: impl FnOnce(&CommandContext<'_>) -> Result<T, Refusal> + Send + 'static,
@@ -115,7 +115,7 @@ fn parse_app_id(text: &str) -> Result<AppId, Problem> {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Strictness {
+pub struct AddOptions {
     /// `false` drops a list of task groups with faults and continues without a gang.
     #[param(required = false, nullable = false)]
     strict: Option<bool>,
@@ -128,7 +128,7 @@ pub struct Strictness {
 /// Adds an application. An existing one is not changed; the answer lists the ignored fields.
 #[utoipa::path(
     put, path = "/v1/applications/{id}", operation_id = "add_application", tag = "applications",
-    params(("id" = String, Path, description = "chosen by the caller"), Strictness),
+    params(("id" = String, Path, description = "chosen by the caller"), AddOptions),
     request_body = ApplicationSubmission,
     responses(
         (status = 201, description = "new", body = ApplicationView,
@@ -147,27 +147,28 @@ pub async fn add_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(strictness): Query<Strictness>,
+    Query(options): Query<AddOptions>,
     Json(submission): Json<ApplicationSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
     let (id, user) = (parse_app_id(&id)?, require_user(&caller)?);
-    let options = parse::ParseOptions {
-        strict: strictness.strict.unwrap_or(true),
+    let parse_options = parse::ParseOptions {
+        strict: options.strict.unwrap_or(true),
         max_members: app.shared.settings.max_application_tasks,
     };
-    let parsed = parse::parse_application(&submission, user, &caller.groups, options)
+    let parsed = parse::parse_application(&submission, user, &caller.groups, parse_options)
         .map_err(validate::into_problem)?;
     let location = format!("/v1/applications/{}", id.as_str());
     let committed = run_command(&app, id.clone(), move |context| {
-        let (new, ignored) = context
-            .applications
-            .add(&id, parsed, fresh_uuid(), context.moment)?;
+        let (is_new, ignored) =
+            context
+                .applications
+                .add(&id, parsed, fresh_uuid(), context.moment)?;
         let mut view = context.show(&id, &None)?;
         view.ignored_fields = ignored;
-        Ok((new, view))
+        Ok((is_new, view))
     });
     let Committed { value, revision } = committed.await?;
-    let (status, headers) = put_response(value.0 && !strictness.dry_run, &location, revision);
+    let (status, headers) = put_response(value.0 && !options.dry_run, &location, revision);
     Ok((status, headers, Json(value.1)))
 }
 
@@ -203,7 +204,7 @@ pub async fn show_application(
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Listing {
+pub struct ListQuery {
     /// Only applications in this state, such as `Running`.
     #[param(required = false, nullable = false)]
     state: Option<String>,
@@ -218,7 +219,7 @@ pub struct Listing {
     cursor: Option<String>,
 }
 
-impl Listing {
+impl ListQuery {
     fn listing(&self) -> hayward_service::Listing {
         hayward_service::Listing::new("/v1/applications")
             .with("state", &self.state)
@@ -229,7 +230,7 @@ impl Listing {
 /// Lists applications by id: one's own, or all for operators and viewers.
 #[utoipa::path(
     get, path = "/v1/applications", operation_id = "list_applications", tag = "applications",
-    params(Listing),
+    params(ListQuery),
     responses(
         (status = 200, description = "a page", body = ApplicationList),
         (status = 422, description = "unknown state", body = Problem,
@@ -239,7 +240,7 @@ impl Listing {
 pub async fn list_applications(
     State(app): State<App>,
     caller: Caller,
-    Query(query): Query<Listing>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<ApplicationList>, Problem> {
     let listing = query.listing();
     let filter = parse_filter(&caller, query)?;
@@ -262,7 +263,7 @@ fn check_state(state: &str) -> Result<(), Problem> {
     ))
 }
 
-fn parse_filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter, Problem> {
+fn parse_filter(caller: &Caller, query: ListQuery) -> Result<crate::applications::Filter, Problem> {
     let invalid_cursor = || {
         let problem = Problem::new(Code::BadRequest, "invalid page parameters");
         problem.at("/query/cursor", "take it from `nextCursor`")
@@ -296,7 +297,7 @@ fn parse_filter(caller: &Caller, query: Listing) -> Result<crate::applications::
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Force {
+pub struct RemoveOptions {
     /// Stops live tasks; without it, live tasks prevent the removal.
     #[param(required = false, nullable = false)]
     force: Option<bool>,
@@ -313,7 +314,7 @@ pub struct Force {
     tag = "applications",
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Force),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), RemoveOptions),
     responses(
         (status = 204, description = "removed"),
         (status = 404, description = "not found, or owned by another user", body = Problem,
@@ -326,10 +327,10 @@ pub async fn remove_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(force): Query<Force>,
+    Query(options): Query<RemoveOptions>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
-    let mode = if force.force.unwrap_or(false) {
+    let mode = if options.force.unwrap_or(false) {
         RemovalMode::Force
     } else {
         RemovalMode::Strict
@@ -339,7 +340,10 @@ pub async fn remove_application(
             .applications
             .remove(&id, &owner, mode, context.batch)
     });
-    Ok((StatusCode::NO_CONTENT, revision(committed.await?.revision)))
+    Ok((
+        StatusCode::NO_CONTENT,
+        revision_headers(committed.await?.revision),
+    ))
 }
 
 /// Completes, fails or kills an application.
@@ -378,7 +382,7 @@ pub async fn tell_application(
     let committed = committed.await?;
     Ok((
         command_status(options),
-        revision(committed.revision),
+        revision_headers(committed.revision),
         Json(committed.value),
     ))
 }
@@ -434,5 +438,5 @@ pub async fn confirm_release(
         value,
         revision: committed_revision,
     } = committed.await?;
-    Ok((revision(committed_revision), Json(value)))
+    Ok((revision_headers(committed_revision), Json(value)))
 }

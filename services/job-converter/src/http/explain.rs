@@ -53,7 +53,8 @@ fn explain(
     }))
 }
 
-/// Receipts of users the caller may not see are summed up without names (S12).
+/// Removes the receipts of users that the caller may not see. Returns the sum of these receipts,
+/// without names (S12).
 fn redact_receipts(
     caller: &Caller,
     mut verdict: VerdictEntry,
@@ -75,7 +76,8 @@ fn redact_receipts(
     (verdict, (lost.processes > 0).then_some(lost))
 }
 
-/// The work waits although the scheduler sees no demand: its view gives the reason.
+/// Returns true if job-converter itself delays the work, for example after failures. The scheduler
+/// then sees no demand, and the view of the work has the reason.
 fn is_held_back(view: &WorkView, verdict: &VerdictEntry) -> bool {
     let waits = view.state == WorkState::Waiting && view.reason.is_some();
     waits && verdict.reason == WaitReason::Satisfied
@@ -116,7 +118,7 @@ fn explanation_from_view(view: WorkView) -> Explanation {
     }
 }
 
-async fn timeline(
+async fn load_timeline(
     app: &App,
     caller: &Caller,
     kind: WorkKind,
@@ -186,7 +188,7 @@ pub async fn show_job_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, WorkKind::Job, id).await
+    load_timeline(&app, &caller, WorkKind::Job, id).await
 }
 
 /// Explains the state of a service.
@@ -226,7 +228,7 @@ pub async fn show_service_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, WorkKind::Service, id).await
+    load_timeline(&app, &caller, WorkKind::Service, id).await
 }
 
 /// Explains the state of a reservation.
@@ -267,7 +269,7 @@ pub async fn show_reservation_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, WorkKind::Reservation, id).await
+    load_timeline(&app, &caller, WorkKind::Reservation, id).await
 }
 
 #[cfg(test)]
@@ -298,7 +300,7 @@ mod tests {
         (serde_json::to_string(&verdict.receipts).unwrap(), lost)
     }
 
-    /// Security rule (S12).
+    /// Users of other tenants appear only in a sum (S12).
     #[test]
     fn receipts_name_only_users_the_caller_may_see() {
         let ann = Principal::new("ann", [Scope::Submitter]);

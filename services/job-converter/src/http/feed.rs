@@ -1,4 +1,4 @@
-//! Change feed of job-converter (A7).
+//! Change feed of job-converter: which published entries it shows to which callers (A7).
 
 use hayward_job_converter_api::JOBS;
 use hayward_job_converter_api::orchestrators::ORCHESTRATORS;
@@ -22,7 +22,7 @@ pub const FEED: Feed = Feed {
         work_kind("job", "job_"),
         work_kind("service", "svc_"),
         work_kind("reservation", "rsv_"),
-        // Work of a user is visible to that user and to operators (S12).
+        // A view of an orchestrator lists users, so only operators see it (S12).
         Kind {
             name: "orchestrator",
             publication: ORCHESTRATORS,
@@ -31,5 +31,5 @@ pub const FEED: Feed = Feed {
             show: show_unchanged,
         },
     ],
-    admitted: admission::TABLE,
+    admitted: admission::ROUTE_ROLES,
 };

@@ -1,4 +1,5 @@
-//! `/v1/orchestrators`: programs that put a map of all their work and follow their shares.
+//! `/v1/orchestrators`: programs that put a map of all their work and follow their shares. A
+//! *share* is an allocation of an orchestrator's work.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -16,7 +17,7 @@ use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
 use super::App;
-use super::respond::{etag, revision};
+use super::respond::{etag, revision_headers};
 use crate::command::Command;
 use crate::orchestrators::commands::{Limits, OrchestratorCommand, Put};
 use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
@@ -57,7 +58,7 @@ pub async fn create_orchestrator(
     let view = committed.value?;
     if options.dry_run {
         return Ok((
-            revision(committed.revision),
+            revision_headers(committed.revision),
             Json(with_current_state(&app, view)),
         )
             .into_response());
@@ -155,8 +156,8 @@ pub async fn show_orchestrator(
     caller: Caller,
     Path(name): Path<UserName>,
 ) -> Result<(HeaderMap, Json<OrchestratorView>), Problem> {
-    let itself = Scope::Orchestrator(name.clone());
-    caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
+    let own_scope = Scope::Orchestrator(name.clone());
+    caller.require(&[Scope::Operator, Scope::Viewer, own_scope])?;
     app.publisher.readable()?;
     let version = app.publisher.generation(ORCHESTRATORS, name.as_str());
     let version = version.map(|it| (header::ETAG, etag(it)));
@@ -191,7 +192,7 @@ pub async fn remove_orchestrator(
     if !options.dry_run {
         app.shared.last_maps.write().remove(&name);
     }
-    Ok((StatusCode::NO_CONTENT, revision(committed.revision)))
+    Ok((StatusCode::NO_CONTENT, revision_headers(committed.revision)))
 }
 
 /// Replaces the map of all work of an orchestrator. A faulty entry is refused with a reason; other
@@ -222,7 +223,7 @@ pub async fn put_work_map(
     caller.require(&[Scope::Orchestrator(name.clone())])?;
     let is_own = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
     let own_revision = |text: &str| Cursor::parse(text).filter(is_own).map(|it| it.revision);
-    let mut map = parse::map(map, own_revision)?;
+    let mut map = parse::parse_map(map, own_revision)?;
     map.tenant.clone_from(&caller.tenant);
     let put = Put {
         name: name.clone(),
@@ -236,7 +237,7 @@ pub async fn put_work_map(
     if answer.applied && !options.dry_run {
         app.shared.last_maps.write().insert(name, app.clock.now());
     }
-    Ok((revision(committed.revision), Json(answer)))
+    Ok((revision_headers(committed.revision), Json(answer)))
 }
 
 /// Shares of an orchestrator and the state of its work: all, or the changes since a cursor.
@@ -261,8 +262,8 @@ pub async fn follow_orchestrated(
     Path(name): Path<UserName>,
     Query(since): Query<endpoint::SinceQuery>,
 ) -> Result<Response, Problem> {
-    let itself = Scope::Orchestrator(name.clone());
-    caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
+    let own_scope = Scope::Orchestrator(name.clone());
+    caller.require(&[Scope::Operator, Scope::Viewer, own_scope])?;
     app.publisher.leading()?;
     read_view(&app, &name)?;
     endpoint::respond(&app.publisher, ORCHESTRATED, name.as_str(), &since, false).await
@@ -273,7 +274,7 @@ fn read_view(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
     view.ok_or_else(|| Problem::not_found(name))
 }
 
-/// Adds fields that are not published because they change all the time.
+/// Adds the fields that are not published, because they change with every map and with time.
 fn with_current_state(app: &App, mut view: OrchestratorView) -> OrchestratorView {
     view.counts = count_entries(app, &view.name);
     let last_map = app.shared.last_maps.read().get(&view.name).copied();
@@ -306,7 +307,7 @@ fn count_entries(app: &App, name: &UserName) -> OrchestratorCounts {
         let is_full = found.len() == PAGE_SIZE;
         after = found.last().map(|(key, _)| key.clone());
         for (_, entry) in &found {
-            add_entry(&mut counts, entry);
+            count_entry(&mut counts, entry);
         }
         if !is_full {
             return counts;
@@ -314,7 +315,7 @@ fn count_entries(app: &App, name: &UserName) -> OrchestratorCounts {
     }
 }
 
-fn add_entry(counts: &mut OrchestratorCounts, entry: &Allotted) {
+fn count_entry(counts: &mut OrchestratorCounts, entry: &Allotted) {
     match entry {
         Allotted::Share(share) if share.exit.is_some() => {}
         Allotted::Share(share) => {

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::App;
 
-/// Revision for reading one's own write (A11).
-pub fn revision(revision: u64) -> HeaderMap {
+/// Returns a header with the revision of a change. A caller that waits for this revision reads its
+/// own change (A11).
+pub fn revision_headers(revision: u64) -> HeaderMap {
     let name = HeaderName::from_static("hayward-revision");
     HeaderMap::from_iter([(name, HeaderValue::from(revision))])
 }

@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::App;
-use super::respond::{check_actor, etag, revision, to_json, traceparent};
+use super::respond::{check_actor, etag, revision_headers, to_json, traceparent};
 use crate::command::Command;
 use crate::command::{Accepted, Submit};
 use crate::model::RequestKey;
@@ -29,7 +29,7 @@ use crate::work::WorkSpec;
 use crate::work::intake::{Origin, Prepared, job_spec, prepare};
 use crate::work::validate;
 
-/// Jobs in one bulk request, at most.
+/// Maximum number of jobs in one bulk request.
 pub const MAX_IN_BULK: usize = 1_000;
 
 /// Options of a submission.
@@ -107,7 +107,7 @@ pub async fn submit_jobs(
 ) -> Result<Response, Problem> {
     let origin = request_origin(&app, &requester)?;
     let (items, content_digest) = prepare_jobs(&app, &origin, bulk, options.atomic)?;
-    // An atomic request is another request than a plain one.
+    // The route is part of the request's digest, so an atomic request never repeats a plain one.
     let route = if options.atomic {
         "/v1/jobs/bulk?atomic"
     } else {
@@ -129,13 +129,13 @@ pub async fn submit_jobs(
     } else {
         StatusCode::CREATED
     };
-    let headers = revision(committed.revision);
+    let headers = revision_headers(committed.revision);
     Ok(stored_response(status, headers, &accepted))
 }
 
 type Items = Vec<Result<Box<Prepared>, String>>;
 
-/// Prepared jobs or their faults, and a digest of the whole request.
+/// Returns the prepared jobs or their faults, and a digest of the whole request.
 fn prepare_jobs(
     app: &App,
     origin: &Origin,
@@ -305,7 +305,7 @@ async fn accept(
         .ask(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
-    let mut headers = revision(committed.revision);
+    let mut headers = revision_headers(committed.revision);
     if let Some(view) = view {
         return Ok((StatusCode::OK, headers, Json(view)).into_response());
     }
@@ -330,7 +330,7 @@ fn stored_response(status: StatusCode, mut headers: HeaderMap, accepted: &Accept
     (status, headers, accepted.response.to_string()).into_response()
 }
 
-/// The user is the one named by the token, or the one it acts for (S10).
+/// Returns the user that the token names, or the user that an orchestrator acts for (S10).
 fn request_origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
     let Requester { caller, headers } = requester;
     caller.require(&[Scope::Submitter])?;

@@ -16,7 +16,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::respond::revision;
+use super::respond::revision_headers;
 use super::{App, work};
 use crate::command::Command;
 use crate::command::{Grant, Lease};
@@ -24,9 +24,9 @@ use crate::store::tasks::{OutcomeRow, outcomes};
 use crate::work::parse_work_id;
 use crate::work::projections::fill_placeholder;
 
-/// Milliseconds a runner may wait for tasks, at most.
+/// Maximum time in milliseconds that a request waits for tasks.
 const MAX_WAIT_MS: u64 = 25_000;
-/// Reports in one request, at most.
+/// Maximum number of reports in one request.
 const MAX_REPORTS: usize = 10_000;
 
 /// Reports finished tasks, renews the lease and leases more tasks.
@@ -62,7 +62,7 @@ pub async fn lease_tasks(
     };
     let lease_ms = app.shared.settings.task_lease_ms;
     Ok((
-        revision(committed_revision),
+        revision_headers(committed_revision),
         Json(LeaseAnswer {
             tasks,
             lease_ms,
@@ -110,7 +110,7 @@ pub async fn report_tasks(
         lease_ms,
         done: grant.done,
     };
-    Ok((revision(committed_revision), Json(answer)))
+    Ok((revision_headers(committed_revision), Json(answer)))
 }
 
 /// Sends the request, and repeats the lease until there are tasks or the wait is over. Only the
@@ -180,7 +180,7 @@ fn to_leased_task(job: &JobSubmission, Leased { task, attempt }: Leased) -> Leas
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct TaskPageQuery {
     /// Tasks, at most. Default 100, maximum 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -189,12 +189,12 @@ pub struct Page {
     cursor: Option<String>,
 }
 
-/// Outcomes by task number, and the cursor of the next page.
+/// Returns a page of outcomes by task number, and the cursor of the next page.
 async fn load_page(
     app: &App,
     caller: &Caller,
     id: &WorkId,
-    page: &Page,
+    page: &TaskPageQuery,
 ) -> Result<(Vec<OutcomeRow>, Option<String>), Problem> {
     let invalid_field = |field: &str, detail: &str| {
         Problem::new(Code::BadRequest, "invalid page parameters")
@@ -230,7 +230,7 @@ async fn load_page(
 /// Lists tasks with an outcome, by number.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/tasks", operation_id = "list_tasks", tag = "tasks",
-    params(("id" = WorkId, Path, description = "id of the job"), Page),
+    params(("id" = WorkId, Path, description = "id of the job"), TaskPageQuery),
     responses(
         (status = 200, description = "a page of outcomes", body = TaskList),
         (status = 404, description = "not found, or not visible to the caller", body = Problem,
@@ -243,7 +243,7 @@ pub async fn list_tasks(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(query): Query<Page>,
+    Query(query): Query<TaskPageQuery>,
 ) -> Result<Json<TaskList>, Problem> {
     let revision = app.publisher.revision();
     let (rows, next_cursor) = load_page(&app, &caller, &id, &query).await?;
@@ -278,7 +278,7 @@ fn task_view(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
 /// Outputs of the tasks of a job, by task number.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/logs", operation_id = "read_logs", tag = "tasks",
-    params(("id" = WorkId, Path, description = "id of the job"), Page),
+    params(("id" = WorkId, Path, description = "id of the job"), TaskPageQuery),
     responses(
         (status = 200, description = "the outputs, one after the other", body = String,
             content_type = "text/plain",
@@ -293,7 +293,7 @@ pub async fn read_logs(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(query): Query<Page>,
+    Query(query): Query<TaskPageQuery>,
 ) -> Result<(HeaderMap, String), Problem> {
     let (rows, next) = load_page(&app, &caller, &id, &query).await?;
     let mut text = String::new();

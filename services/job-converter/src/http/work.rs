@@ -16,18 +16,19 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::App;
-use super::respond::revision;
+use super::respond::revision_headers;
 use crate::command::Cancel;
 use crate::command::Command;
 use crate::work::parse_work_id;
 
-/// Wait for the caller's own write, at most (A11).
+/// Maximum time to wait until a committed change is readable (A11).
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a state, in seconds.
 const MAX_WAIT_SECONDS: u64 = 25;
-/// Entries read from memory at once.
+/// Number of entries that are read from memory at once.
 const PAGE_SIZE: usize = 200;
-/// Entries one request reads, at most; a page may end early and has a cursor then.
+/// Maximum number of entries that one request reads. A page that reaches it ends early and has a
+/// cursor.
 const MAX_ENTRIES_READ: usize = 5_000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -84,14 +85,14 @@ pub struct Wait {
     until: Until,
 }
 
-/// Owner whose work the caller may read; `None`: any.
+/// Returns the owner whose work the caller may read. `None` allows any owner.
 pub fn readable_user(caller: &Caller) -> Result<Option<&str>, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator, Scope::Viewer])?;
     let sees_all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!sees_all).then_some(caller.name.as_str()))
 }
 
-/// Number and owner of work the caller may read.
+/// Returns the uuid and the owner of work that the caller may read.
 pub fn find_readable(
     app: &App,
     caller: &Caller,
@@ -276,7 +277,7 @@ impl Page {
     }
 }
 
-/// Idempotent: cancelling again, or cancelling ended work, changes nothing.
+/// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
 pub async fn cancel(
     app: &App,
     caller: &Caller,
@@ -323,5 +324,5 @@ pub async fn cancel(
     } else {
         StatusCode::ACCEPTED
     };
-    Ok((status, revision(committed.revision), Json(view)))
+    Ok((status, revision_headers(committed.revision), Json(view)))
 }

@@ -12,7 +12,7 @@ use super::tasks::parse_new_task_id;
 use super::{changeable_owner, parse_app_id, read_applications, run_command};
 use crate::applications::{NewTask, parse};
 use crate::http::App;
-use crate::http::respond::{revision, traceparent};
+use crate::http::respond::{revision_headers, traceparent};
 use crate::http::submit::{BulkOptions, MAX_IN_BULK};
 use crate::work::validate;
 
@@ -49,9 +49,11 @@ pub async fn add_tasks(
     Json(submission): Json<BulkTasks>,
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
     let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
-    let (application, filter) = (id.clone(), owner.clone());
+    let (application_id, owner_filter) = (id.clone(), owner.clone());
     let task_context = read_applications(&app, move |context| {
-        context.applications.task_context(&application, &filter)
+        context
+            .applications
+            .task_context(&application_id, &owner_filter)
     });
     let items = parse_items(
         submission,
@@ -66,10 +68,10 @@ pub async fn add_tasks(
             .add_tasks(&id, &owner, valid_tasks, context.moment)
     });
     let committed = committed.await?;
-    let added = results(ids_with_faults, committed.value);
+    let added = to_results(ids_with_faults, committed.value);
     Ok((
         success_status(options),
-        revision(committed.revision),
+        revision_headers(committed.revision),
         Json(added),
     ))
 }
@@ -150,11 +152,14 @@ fn split_valid(items: Items) -> (Vec<(String, Option<String>)>, Vec<NewTask>) {
     (ids_with_faults, valid_tasks)
 }
 
-fn results(ids_with_faults: Vec<(String, Option<String>)>, is_new: Vec<bool>) -> BulkTasksAdded {
-    let mut is_new = is_new.into_iter();
+fn to_results(
+    ids_with_faults: Vec<(String, Option<String>)>,
+    created: Vec<bool>,
+) -> BulkTasksAdded {
+    let mut created = created.into_iter();
     let result = |(id, error): (String, Option<String>)| TaskAdded {
         id,
-        created: error.is_none() && is_new.next().unwrap_or_default(),
+        created: error.is_none() && created.next().unwrap_or_default(),
         error,
     };
     BulkTasksAdded {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::applications::{NewTask, parse};
 use crate::http::App;
-use crate::http::respond::{revision, traceparent};
+use crate::http::respond::{revision_headers, traceparent};
 use crate::work::validate;
 
 pub fn parse_task_id(text: &str) -> Result<TaskId, Problem> {
@@ -76,9 +76,11 @@ pub async fn add_task(
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
     let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
     let task = parse_new_task_id(&task).map_err(|detail| invalid_id(&detail))?;
-    let (application, filter) = (id.clone(), owner.clone());
+    let (application_id, owner_filter) = (id.clone(), owner.clone());
     let task_context = read_applications(&app, move |context| {
-        context.applications.task_context(&application, &filter)
+        context
+            .applications
+            .task_context(&application_id, &owner_filter)
     })
     .await?;
     let traceparent = traceparent(&headers);
@@ -159,7 +161,10 @@ pub async fn remove_task(
         context.applications.remove_task(&id, &task, &owner);
         Ok(())
     });
-    Ok((StatusCode::NO_CONTENT, revision(committed.await?.revision)))
+    Ok((
+        StatusCode::NO_CONTENT,
+        revision_headers(committed.await?.revision),
+    ))
 }
 
 /// Completes a task and ends its process. Completing a placeholder releases its allocation, and its
@@ -204,7 +209,7 @@ pub async fn tell_task(
     let committed = committed.await?;
     Ok((
         command_status(options),
-        revision(committed.revision),
+        revision_headers(committed.revision),
         Json(committed.value),
     ))
 }
