@@ -76,11 +76,11 @@ async fn main() -> anyhow::Result<()> {
     let url = format!("http://{}", running.address);
     let client = |token: &str| Client::new([&url], TokenSource::fixed(token));
 
-    let one = json!({ "command": ["/bin/true"] });
+    let job = json!({ "command": ["/bin/true"] });
     let ann = client(&user)?;
-    let single = measure_rate(CLIENTS, 1, || post(ann.clone(), "/v1/jobs", one.clone())).await?;
+    let single = measure_rate(CLIENTS, 1, || post(ann.clone(), "/v1/jobs", job.clone())).await?;
     println!("jobs, one each, {CLIENTS} clients: {single}/s");
-    let bulk = json!({ "jobs": vec![one; 1_000] });
+    let bulk = json!({ "jobs": vec![job; 1_000] });
     let many = measure_rate(4, 1_000, || post_bulk(ann.clone(), bulk.clone())).await?;
     println!("jobs, 1,000 each, 4 clients: {many}/s");
 
@@ -117,8 +117,12 @@ fn fresh_key() -> String {
     fresh_uuid().simple().to_string()
 }
 
-/// Measures requests per second with this many callers and `weight` items per request.
-async fn measure_rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
+/// Measures requests per second with this many callers and `items_per_request` items per request.
+async fn measure_rate<F>(
+    callers: usize,
+    items_per_request: u64,
+    call: impl Fn() -> F,
+) -> anyhow::Result<u64>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
@@ -126,7 +130,7 @@ where
     let caller = || async {
         while began.elapsed() < TEST_DURATION {
             call().await?;
-            done.fetch_add(weight, Ordering::Relaxed);
+            done.fetch_add(items_per_request, Ordering::Relaxed);
         }
         anyhow::Ok(())
     };

@@ -1,4 +1,5 @@
-//! The application protocol over REST, with a fake scheduler.
+//! The application protocol over REST, with a fake scheduler. Applications belong to ann, and ticks
+//! are frequent.
 
 #[path = "applications/bulk.rs"]
 mod bulk;
@@ -27,11 +28,11 @@ use crate::fixture::Fixture;
 
 /// Creates a fixture with frequent ticks.
 pub async fn fixture() -> Fixture {
-    Fixture::with(set_short_tick).await
+    Fixture::with_settings(set_short_tick).await
 }
 
-pub async fn with_short_lease() -> Fixture {
-    Fixture::with(|settings| {
+pub async fn fixture_with_short_lease() -> Fixture {
+    Fixture::with_settings(|settings| {
         set_short_tick(settings);
         settings.server.lease_ms = 3_000;
     })
@@ -145,7 +146,7 @@ pub fn expect_problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u1
     (status, serde_json::to_value(problem).unwrap())
 }
 
-/// The test also checks which applications a user sees.
+/// A user sees only own applications, and operators see all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_submission_lists_its_ignored_fields() {
     let fixture = fixture().await;
@@ -216,7 +217,7 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
 /// An application names the pool like a job, and the pool survives a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_may_name_the_pool_of_its_queue() {
-    let mut fixture = with_short_lease().await;
+    let mut fixture = fixture_with_short_lease().await;
     let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "pool": "batch", "queueName": "root.a", "taskGroups": [group] });

@@ -15,7 +15,8 @@ async fn open(fixture: &Fixture, name: &str, scope: Scope, query: &str) -> Event
     Events::open(&fixture.url(), &path, &fixture.token(name, &[scope]), &[]).await
 }
 
-/// API rule (A7).
+/// A stream has changes of the caller's own work, in order, and continues after its last event
+/// (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn users_follow_changes_of_their_own_work() {
     let fixture = Fixture::new().await;
@@ -78,7 +79,7 @@ async fn users_follow_changes_of_their_own_work() {
     );
 }
 
-/// API rule (A7).
+/// A long poll is an alternative to a stream (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_poll_answers_with_the_next_change() {
     let fixture = Fixture::new().await;
@@ -107,7 +108,7 @@ async fn a_long_poll_answers_with_the_next_change() {
     assert!(none.changes.is_empty() && none.revision >= second.revision);
 }
 
-/// API rule (A7).
+/// An error is a response with a problem document, not an event (A7).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
     let fixture = Fixture::new().await;
@@ -145,13 +146,13 @@ async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
     assert_eq!(open(&fixture, "n1", agent, "since=now").await.status, 403);
 }
 
-/// Security rule (S27).
+/// The number of open streams of one caller is limited (S27).
 #[tokio::test(flavor = "multi_thread")]
 async fn open_streams_are_counted_until_their_last_byte() {
-    let fixture = Fixture::with(|settings| settings.server.streams_at_once = 2).await;
-    let one = open(&fixture, "ann", Scope::Submitter, "since=now").await;
-    let two = open(&fixture, "ann", Scope::Submitter, "since=now").await;
-    assert_eq!((one.status, two.status), (200, 200));
+    let fixture = Fixture::with_settings(|settings| settings.server.streams_at_once = 2).await;
+    let first = open(&fixture, "ann", Scope::Submitter, "since=now").await;
+    let second = open(&fixture, "ann", Scope::Submitter, "since=now").await;
+    assert_eq!((first.status, second.status), (200, 200));
     assert_eq!(
         open(&fixture, "ann", Scope::Submitter, "since=now")
             .await
@@ -164,7 +165,7 @@ async fn open_streams_are_counted_until_their_last_byte() {
             .status,
         200
     );
-    drop(one);
+    drop(first);
     hayward_testkit::until("a free stream", async || {
         let again = open(&fixture, "ann", Scope::Submitter, "since=now").await;
         (again.status == 200).then_some(())
@@ -172,7 +173,7 @@ async fn open_streams_are_counted_until_their_last_byte() {
     .await;
 }
 
-/// Security rule (S8).
+/// Revoking one token affects no other token of the same user (S8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_token_ends_its_stream() {
     let fixture = Fixture::new().await;

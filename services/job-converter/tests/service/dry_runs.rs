@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, fresh_key, job_with_tasks, refusal, submit};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
-/// API rule (A10).
+/// `If-Revision` applies a change only if nothing changed since its dry run (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     let fixture = Fixture::new().await;
@@ -40,7 +40,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     assert_eq!(
         refusal(refused.send::<WorkView>().await).0,
         404,
-        "the same checks"
+        "a dry run is checked"
     );
 
     let revision = dry_run.headers["hayward-revision"]
@@ -67,7 +67,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     assert_eq!(invalid, (400, vec!["/header/if-revision".to_owned()]));
 }
 
-/// API rule (A10).
+/// A repetition is answered from the stored response, so its `If-Revision` does not matter (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_submission_gets_its_answer_at_any_revision() {
     let fixture = Fixture::new().await;
@@ -87,7 +87,7 @@ async fn a_repeated_submission_gets_its_answer_at_any_revision() {
     assert_eq!(refusal(other.send::<Submitted>().await).0, 412);
 }
 
-/// API rule (A10).
+/// The dry run shows whether a change makes a new deployment (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_a_service_change_changes_nothing() {
     let fixture = Fixture::new().await;
@@ -124,7 +124,7 @@ async fn send_dry_run<T: DeserializeOwned>(call: Call) -> (u16, T) {
     (answer.status.as_u16(), answer.body)
 }
 
-/// API rule (A10).
+/// Every route that changes applications supports dry runs (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_an_application_runs_on_a_copy() {
     let fixture = Fixture::new().await;
@@ -151,7 +151,7 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
     assert_eq!((status, added.task.id.as_str()), (200, "t1"));
     assert_eq!(refusal(ann.get::<Value>(&task).await).0, 404);
     let bad = call(Method::PUT, &task, json!({ "command": [] })).query("dry_run", true);
-    assert_eq!(refusal(bad.send::<Value>().await).0, 422, "the same checks");
+    assert_eq!(refusal(bad.send::<Value>().await).0, 422, "it is checked");
     call(Method::PUT, &task, task_body)
         .send::<Value>()
         .await
@@ -199,7 +199,7 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
     assert_eq!(application_status().await, 404);
 }
 
-/// API rule (A10).
+/// Every route that changes orchestrators supports dry runs (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
     let fixture = Fixture::new().await;
@@ -239,5 +239,5 @@ async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
     assert_eq!(after.lineage, None, "no map was applied");
     let refused = operator.call(Method::DELETE, format!("{collection}/ebbs"));
     let refused = refused.query("dry_run", true).send::<()>().await;
-    assert_eq!(refusal(refused).0, 404, "the same checks");
+    assert_eq!(refusal(refused).0, 404, "a dry run is checked");
 }

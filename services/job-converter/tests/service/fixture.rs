@@ -33,15 +33,16 @@ pub struct Fixture {
 impl Fixture {
     /// Starts a service that is not killed. Its long lease survives a busy machine.
     pub async fn new() -> Self {
-        Self::with(|_| {}).await
+        Self::with_settings(|_| {}).await
     }
 
     /// Starts a service that is killed. Its short lease lets the successor start soon.
     pub async fn with_short_lease() -> Self {
-        Self::with(|settings| settings.server.lease_ms = 3_000).await
+        Self::with_settings(|settings| settings.server.lease_ms = 3_000).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+    /// Starts a service with changed settings.
+    pub async fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         install_crypto();
         let publication = SharedMigrations {
             name: "publication",

@@ -22,7 +22,7 @@ fn service_with_standby() -> Value {
             "retries": { "count": 8 } })
 }
 
-fn failed(code: i32) -> Exit {
+fn failed_exit(code: i32) -> Exit {
     Exit {
         code: Some(code),
         ..Exit::of(ExitCause::UserError, "")
@@ -107,7 +107,7 @@ async fn an_active_and_its_standby_are_requested_on_different_hosts() {
     assert_eq!(standby_demand.processor.unwrap().role, role);
     assert!(
         standby_demand.submitted_at > active_demand.submitted_at,
-        "7.1: actives are served first"
+        "actives are served before their standbys"
     );
     for (entry, name, role) in [
         (&active_demand.launch, "0", "active"),
@@ -239,7 +239,7 @@ async fn the_longest_running_standby_takes_over() {
 /// The active is lost first, and its failover has already chosen.
 #[tokio::test]
 async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
-    let fixture = Fixture::with(|settings| settings.request_timeout_ms = 600_000).await;
+    let fixture = Fixture::with_settings(|settings| settings.request_timeout_ms = 600_000).await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
     let id = submit_service(&fixture, body).await;
@@ -262,13 +262,13 @@ async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
 
 #[tokio::test]
 async fn an_expired_host_request_accepts_any_host() {
-    let fixture = Fixture::with(|settings| settings.request_timeout_ms = 300).await;
+    let fixture = Fixture::with_settings(|settings| settings.request_timeout_ms = 300).await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true,
                        "retries": {} });
     let id = submit_service(&fixture, body).await;
     let active = id.instance(0);
     let first = run_process(&fixture, &active, "n1").await;
-    fixture.scheduler.end(&first, failed(3));
+    fixture.scheduler.end(&first, failed_exit(3));
     wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n1"))).await;
     wait_for_demand(&fixture, &active, |entry| requests_host(entry, None)).await;
     let (_, deployment) = wait_for_deployment(&fixture, &id, |_| true).await;
@@ -323,7 +323,7 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
     for id in [&failing, &unhealthy] {
         others.push(run_process(&fixture, &id.instance(1), "n2").await);
         let first = run_process(&fixture, &id.instance(0), "n1").await;
-        fixture.scheduler.end(&first, failed(3));
+        fixture.scheduler.end(&first, failed_exit(3));
         wait_until_settled(&fixture, &id.instance(0), &first.id).await;
     }
     // The count survives a restart.
@@ -332,7 +332,7 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
         let (_, deployment) = wait_for_deployment(&fixture, id, |_| true).await;
         assert_eq!(processor(&deployment, "0").failures.unwrap().count, 1);
         let second = run_process(&fixture, &id.instance(0), "n1").await;
-        fixture.scheduler.end(&second, failed(3));
+        fixture.scheduler.end(&second, failed_exit(3));
     }
     let view = fixture.wait_for_state(&failing, WorkState::Failed).await;
     assert!(view.reason.unwrap().contains("processor 0"));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, refusal};
 use crate::processors::{run_process, submit_service, wait_for_demand, wait_for_deployment};
 
-fn body(program: &str, instances: u32) -> Value {
+fn service_body(program: &str, instances: u32) -> Value {
     json!({ "name": "echo", "command": [program, "{instance}"], "instances": instances })
 }
 
@@ -77,10 +77,10 @@ async fn wait_for_held_instance(fixture: &Fixture, id: &WorkId) -> WorkId {
 #[tokio::test]
 async fn a_new_version_replaces_one_process_at_a_time() {
     let fixture = Fixture::new().await;
-    let id = submit_service(&fixture, body("/bin/one", 3)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 3)).await;
     let old = run_all_instances(&fixture, &id, 3).await;
     let ann = fixture.user("ann");
-    let changed = amend(&ann, &id, "\"1\"", &body("/bin/two", 3))
+    let changed = amend(&ann, &id, "\"1\"", &service_body("/bin/two", 3))
         .await
         .unwrap();
     assert!(changed.changed && changed.redeployed);
@@ -104,7 +104,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
         assert_eq!(view.state, WorkState::Running);
         assert!(view.reason.unwrap().contains("have an older deployment"));
         assert_eq!(deployment.generation, 2);
-        // Its successor waits for its end.
+        // The next process is requested only after the old one has ended.
         let left = fixture
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
@@ -135,9 +135,9 @@ async fn a_new_version_replaces_one_process_at_a_time() {
 #[tokio::test]
 async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let fixture = Fixture::new().await;
-    let id = submit_service(&fixture, body("/bin/one", 1)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 1)).await;
     let ann = fixture.user("ann");
-    let two = body("/bin/two", 1);
+    let two = service_body("/bin/two", 1);
     amend(&ann, &id, "\"1\"", &two).await.unwrap();
     // The change is repeated after a lost response.
     let again = amend(&ann, &id, "\"1\"", &two).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
         (again.changed, again.redeployed, again.generation),
         (false, false, 2)
     );
-    let three = body("/bin/three", 1);
+    let three = service_body("/bin/three", 1);
     let bare = ann
         .call(Method::PUT, format!("/v1/services/{id}"))
         .body(&three);
@@ -188,11 +188,11 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
 #[tokio::test]
 async fn scaling_restarts_nothing_and_shows_ending_processes() {
     let fixture = Fixture::new().await;
-    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 2)).await;
     let two = run_all_instances(&fixture, &id, 2).await;
     let before = fixture.demand().await;
     let ann = fixture.user("ann");
-    let more = amend(&ann, &id, "\"1\"", &body("/bin/one", 3))
+    let more = amend(&ann, &id, "\"1\"", &service_body("/bin/one", 3))
         .await
         .unwrap();
     assert!(more.changed && !more.redeployed);
@@ -202,7 +202,7 @@ async fn scaling_restarts_nothing_and_shows_ending_processes() {
     for (key, entry) in &before {
         assert_eq!(now.get(key), Some(entry));
     }
-    amend(&ann, &id, "\"2\"", &body("/bin/one", 1))
+    amend(&ann, &id, "\"2\"", &service_body("/bin/one", 1))
         .await
         .unwrap();
     until("the demand of one instance", async || {
@@ -216,7 +216,7 @@ async fn scaling_restarts_nothing_and_shows_ending_processes() {
     let left = fixture
         .scheduler
         .vacate_for(&two[&1], VacateReason::WorkGone);
-    amend(&ann, &id, "\"3\"", &body("/bin/one", 2))
+    amend(&ann, &id, "\"3\"", &service_body("/bin/one", 2))
         .await
         .unwrap();
     wait_for_demand(&fixture, &id.instance(1), |entry| entry.max_processes == 0).await;
@@ -234,11 +234,16 @@ async fn scaling_restarts_nothing_and_shows_ending_processes() {
 #[tokio::test]
 async fn a_redeployment_outlives_kills_at_each_step() {
     let mut fixture = Fixture::with_short_lease().await;
-    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 2)).await;
     let old = run_all_instances(&fixture, &id, 2).await;
-    amend(&fixture.user("ann"), &id, "\"1\"", &body("/bin/two", 2))
-        .await
-        .unwrap();
+    amend(
+        &fixture.user("ann"),
+        &id,
+        "\"1\"",
+        &service_body("/bin/two", 2),
+    )
+    .await
+    .unwrap();
     fixture.kill_and_restart().await;
     for number in [1, 0] {
         let work = id.instance(number);
@@ -268,10 +273,10 @@ async fn a_redeployment_outlives_kills_at_each_step() {
 #[tokio::test]
 async fn a_failing_version_replaces_only_one_process() {
     let fixture = Fixture::new().await;
-    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 2)).await;
     let old = run_all_instances(&fixture, &id, 2).await;
     let ann = fixture.user("ann");
-    amend(&ann, &id, "\"1\"", &body("/bin/broken", 2))
+    amend(&ann, &id, "\"1\"", &service_body("/bin/broken", 2))
         .await
         .unwrap();
     let last = id.instance(1);
@@ -288,7 +293,7 @@ async fn a_failing_version_replaces_only_one_process() {
     let (_, deployment) = wait_for_deployment(&fixture, &id, |it| !it.healthy).await;
     assert_eq!(deployment.outdated, 1);
     // The change back to the first program makes a new deployment, which replaces the broken one.
-    amend(&ann, &id, "\"2\"", &body("/bin/one", 2))
+    amend(&ann, &id, "\"2\"", &service_body("/bin/one", 2))
         .await
         .unwrap();
     let entry = wait_for_demand(&fixture, &last, |entry| entry.max_processes == 1).await;
@@ -299,10 +304,10 @@ async fn a_failing_version_replaces_only_one_process() {
 #[tokio::test]
 async fn a_submission_can_be_read_and_submitted_again() {
     let fixture = Fixture::new().await;
-    let id = submit_service(&fixture, body("/bin/one", 1)).await;
+    let id = submit_service(&fixture, service_body("/bin/one", 1)).await;
     let path = format!("/v1/services/{id}/submission");
     let ann = fixture.user("ann");
-    amend(&ann, &id, "\"1\"", &body("/bin/one", 4))
+    amend(&ann, &id, "\"1\"", &service_body("/bin/one", 4))
         .await
         .unwrap();
     let read = ann

@@ -171,7 +171,7 @@ async fn work_of_others_is_not_found() {
         403
     );
     assert_eq!(refusal(agent.get::<WorkView>(&path).await).0, 403);
-    // The number of a job under the prefix of a service is unknown.
+    // The id of a job with the prefix of a service names no work.
     let other = path.replace("jobs/job_", "services/svc_");
     assert_eq!(
         refusal(fixture.user("ann").get::<WorkView>(&other).await).0,
@@ -319,7 +319,7 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
     }
 }
 
-/// API rule (A10).
+/// A dry run validates the submission and stores nothing, not even the key (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_shows_the_result_and_changes_nothing() {
     let fixture = Fixture::new().await;
@@ -360,7 +360,7 @@ async fn a_dry_run_shows_the_result_and_changes_nothing() {
         .unwrap();
 }
 
-/// API rule (A16).
+/// With `atomic`, one fault refuses all jobs (A16).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_atomic_bulk_is_all_or_nothing() {
     let fixture = Fixture::new().await;
@@ -378,7 +378,7 @@ async fn an_atomic_bulk_is_all_or_nothing() {
     assert!(submitted.results.iter().all(|result| result.id.is_some()));
 }
 
-/// API rule (A6).
+/// A cursor is refused by a list of another kind or with another filter (A6).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_belongs_to_its_list() {
     let fixture = Fixture::new().await;

@@ -158,7 +158,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
         .end(&lost, Exit::of(ExitCause::Node, "the node was lost"));
     let answer = waiting.await.unwrap().unwrap();
     assert_eq!(task_numbers(&answer), [0, 1]);
-    assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
+    assert_eq!(answer.tasks[0].attempt, 1, "a lost node uses up no attempt");
     // The end is settled, and forgotten once the scheduler has removed it.
     until("the end to be settled", async || {
         fixture
@@ -205,7 +205,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
-    let fixture = Fixture::with(|settings| settings.task_lease_ms = 300).await;
+    let fixture = Fixture::with_settings(|settings| settings.task_lease_ms = 300).await;
     let job = fixture.submit(job_with_tasks(3)).await;
     let demand = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&demand);
@@ -250,7 +250,7 @@ async fn a_large_environment_makes_small_batches() {
     let fixture = Fixture::new().await;
     let mut body = job_with_tasks(2_000);
     let environment: std::collections::BTreeMap<String, String> = (0..200)
-        .map(|at| (format!("V{at}"), "x".repeat(4_000)))
+        .map(|index| (format!("V{index}"), "x".repeat(4_000)))
         .collect();
     body["environment"] = json!(environment);
     let (large, small) = (
@@ -282,7 +282,7 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
         wait_ms: 20_000,
         ..empty_request(&process.id)
     };
-    until("the order to leave", async || {
+    until("the vacate to be applied", async || {
         runner.send(&request).await.unwrap().done.then_some(())
     })
     .await;
@@ -298,9 +298,9 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
         []
     );
 
-    let stranger = hayward_service::Scope::Runner(other_job.id.clone());
+    let other_runner = hayward_service::Scope::Runner(other_job.id.clone());
     let path = format!("/v1/jobs/{}/tasks/leases", job.id);
-    let client = fixture.client("eve", &[stranger]);
+    let client = fixture.client("eve", &[other_runner]);
     let refused = client
         .post::<_, serde_json::Value>(&path, &empty_request(&process.id), None)
         .await;
@@ -338,7 +338,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
         });
     }
     for process in [&marked, &idle] {
-        until("the order to end", async || {
+        until("the mark to be applied", async || {
             runner.lease(&process.id, 0).await.done.then_some(())
         })
         .await;

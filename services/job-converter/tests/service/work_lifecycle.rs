@@ -127,7 +127,7 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     assert!(explanation.since.is_some() && explanation.work.is_none());
 }
 
-/// API rule (A11).
+/// A read with `min_revision` waits for that revision, unless it does not exist (A11).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_waits_for_its_minimum_revision() {
     let fixture = Fixture::new().await;
@@ -320,7 +320,7 @@ async fn a_refused_launch_is_held_back_before_its_retry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_ended_work_is_forgotten_with_its_history() {
-    let fixture = Fixture::with(|settings| settings.keep_final = 1).await;
+    let fixture = Fixture::with_settings(|settings| settings.keep_final = 1).await;
     let (old, new) = (
         fixture.submit(job_with_tasks(1)).await,
         fixture.submit(job_with_tasks(1)).await,

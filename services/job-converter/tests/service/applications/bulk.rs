@@ -29,7 +29,7 @@ fn result_rows(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
         .collect()
 }
 
-/// API rule (A16).
+/// A faulty task does not affect the others, unless the request is atomic (A16).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
     let fixture = fixture().await;
@@ -78,7 +78,7 @@ async fn a_bulk_has_one_result_per_task_and_keeps_existing_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_beyond_the_limit_adds_no_task() {
-    let fixture = Fixture::with(|settings| {
+    let fixture = Fixture::with_settings(|settings| {
         set_short_tick(settings);
         settings.max_user_application_tasks = 3;
     })

@@ -4,13 +4,13 @@ use hayward_rm_scheduler_api::VacateReason;
 use hayward_testkit::until;
 
 use super::super::{
-    fixture, put_application, put_task, task_body_of_group, transition, with_short_lease,
+    fixture, fixture_with_short_lease, put_application, put_task, task_body_of_group, transition,
 };
 use super::{end_allocation, gang};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_during_a_restart_is_settled_and_the_gang_continues() {
-    let mut fixture = with_short_lease().await;
+    let mut fixture = fixture_with_short_lease().await;
     let ann = fixture.user("ann");
     put_application(&ann, "app", &gang("", 3)).await;
     put_task(&ann, "app", "a", &task_body_of_group("g")).await;
@@ -59,7 +59,7 @@ async fn a_task_that_is_completed_during_its_exchange_is_no_loss() {
     assert!(group.settled.contains(&chosen));
 }
 
-/// A task that waits for a replacement survives its cancellation.
+/// A task that waits to replace a placeholder survives when the replacement is cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_survives_the_failure_of_its_application_during_a_replacement() {
     let fixture = fixture().await;

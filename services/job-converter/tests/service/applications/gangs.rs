@@ -1,4 +1,5 @@
-//! Tests of gangs, which are requested, stored and released as a whole.
+//! Tests of gangs, which are requested, stored and released as a whole. Each gang is one task group
+//! `g`. The counters of a group are its created, its replaced and its otherwise ended placeholders.
 
 mod gang_recovery;
 
@@ -13,10 +14,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    expect_problem, fixture, put_application, put_task, task_body_of_group, with_short_lease,
+    expect_problem, fixture, fixture_with_short_lease, put_application, put_task,
+    task_body_of_group,
 };
 use crate::fixture::Fixture;
 
+/// Returns an application with one task group and these policy parameters.
 fn gang(policy: &str, members: u32) -> Value {
     json!({
         "queueName": "root.a",
@@ -56,7 +59,7 @@ impl Fixture {
     /// must work.
     async fn grant_gang(&self, id: &str) -> Vec<AllocationEntry> {
         let demand = self.group_demand(id).await;
-        let nodes = (0..demand.max_processes).map(|at| format!("node-{at}"));
+        let nodes = (0..demand.max_processes).map(|number| format!("node-{number}"));
         nodes
             .map(|node| self.scheduler.grant_on(&demand, &node))
             .collect()
@@ -99,7 +102,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     );
     assert_eq!((demand.kind, demand.max_processes), (WorkKind::Job, 2));
     assert!(demand.launch.is_none());
-    // The scheduler has not judged it yet.
+    // The scheduler has not considered the gang yet.
     let view = fixture.application("app").await;
     assert_eq!(view.state, "Submitted");
     fixture
@@ -111,7 +114,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     assert_eq!(
         fixture.demand().await.len(),
         1,
-        "no task is sent while it reserves"
+        "no task is requested while the application reserves"
     );
     let placeholders = fixture.grant_gang("app").await;
     let view = fixture.wait_for_states("app", "Running", "Running").await;
@@ -146,7 +149,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
 /// A granted gang counts from its grant on, even before the next tick.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
-    let fixture = Fixture::with(|settings| settings.application_tick_ms = 700).await;
+    let fixture = Fixture::with_settings(|settings| settings.application_tick_ms = 700).await;
     let ann = fixture.user("ann");
     put_application(&ann, "app", &gang("", 2)).await;
     fixture.grant_gang("app").await;
@@ -214,13 +217,13 @@ async fn an_owner_gives_one_placeholder_back() {
     put_application(&ann, "app", &gang("", 3)).await;
     fixture.grant_gang("app").await;
     let view = fixture.wait_for_states("app", "Running", "Running").await;
-    let one = view.placeholders[0].id.clone();
-    let path = format!("/v1/applications/app/tasks/{one}/transitions");
+    let placeholder = view.placeholders[0].id.clone();
+    let path = format!("/v1/applications/app/tasks/{placeholder}/transitions");
     let call = fixture.user("bob").call(Method::POST, &path);
     let call = call.body(&json!({ "event": "complete" }));
     let refused = call.answer::<hayward_job_converter_api::applications::TransitionResult>();
     assert_eq!(expect_problem(refused.await).0, 404);
-    let result = super::transition(&ann, &format!("app/tasks/{one}"), "complete").await;
+    let result = super::transition(&ann, &format!("app/tasks/{placeholder}"), "complete").await;
     assert_eq!(
         (result.applied, result.state.as_deref()),
         (true, Some("Completed"))
@@ -451,7 +454,7 @@ async fn unused_placeholders_end_with_their_application() {
 /// The service crashes while reserving and during a replacement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
-    let mut fixture = with_short_lease().await;
+    let mut fixture = fixture_with_short_lease().await;
     let ann = fixture.user("ann");
     put_application(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
     put_task(&ann, "app", "a", &task_body_of_group("g")).await;

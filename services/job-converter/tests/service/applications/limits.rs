@@ -84,10 +84,10 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
     assert_eq!(expect_problem(result_of_bob).0, 404);
 }
 
-/// Reliability invariant (I25).
+/// The limit counts open tasks and gang members of all users (I25).
 #[tokio::test(flavor = "multi_thread")]
 async fn the_total_of_tasks_is_bounded_and_freed_again() {
-    let fixture = Fixture::with(|settings| {
+    let fixture = Fixture::with_settings(|settings| {
         set_short_tick(settings);
         settings.max_open_work = 3;
     })
@@ -121,7 +121,7 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
 /// One user cannot use up the total limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_one_user_are_bounded() {
-    let mut fixture = Fixture::with(|settings| {
+    let mut fixture = Fixture::with_settings(|settings| {
         set_short_tick(settings);
         settings.server.lease_ms = 3_000;
         settings.max_open_work = 5;
@@ -154,7 +154,7 @@ async fn the_tasks_of_one_user_are_bounded() {
     assert_eq!(
         put_task(&ann, "one", "a", &task_body()).await.0,
         200,
-        "it exists"
+        "a task that exists is not counted again"
     );
     let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group] });

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{expect_problem, fixture, put_application, put_task, task_body};
 
-fn task_with(more: &Value) -> Value {
+fn task_with(fields: &Value) -> Value {
     let mut body = task_body();
-    let fields = more.as_object().unwrap().clone();
+    let fields = fields.as_object().unwrap().clone();
     body.as_object_mut().unwrap().extend(fields);
     body
 }
@@ -57,16 +57,16 @@ async fn tasks_respect_nodes_and_anti_affinity() {
         &task_with(&json!({ "apart": { "byLabel": "rack" } })),
     )
     .await;
-    let (one, two) = (
+    let (first, second) = (
         fixture.task_demand("app", "one").await,
         fixture.task_demand("app", "two").await,
     );
-    let machines: Vec<&str> = one.machines.iter().map(NodeName::as_str).collect();
+    let machines: Vec<&str> = first.machines.iter().map(NodeName::as_str).collect();
     assert_eq!(machines, ["node-1", "node-2"]);
-    let (one, two) = (one.apart.unwrap(), two.apart.unwrap());
-    assert_eq!(one.group, two.group);
+    let (first, second) = (first.apart.unwrap(), second.apart.unwrap());
+    assert_eq!(first.group, second.group);
     assert_eq!(
-        (one.by_label, two.by_label.as_deref()),
+        (first.by_label, second.by_label.as_deref()),
         (None, Some("rack"))
     );
 }
@@ -131,7 +131,7 @@ async fn an_invalid_task_is_refused_with_all_faults() {
     }
 }
 
-/// The tag would bypass all rules. The response warns that it has no effect.
+/// Elsewhere the tag bypasses all rules. Here it has no effect, and the response warns of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tag_that_requests_a_recovery_queue_gets_a_warning() {
     let fixture = fixture().await;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{fixture, put_application, put_task, task_body};
 use crate::fixture::Fixture;
 
-/// Runs a task of a plain application and ends it with this exit.
+/// Runs a task of an application without a queue and ends the task with this exit.
 async fn run_and_end_task(fixture: &Fixture, name: &str, exit: Exit) {
     let ann = fixture.user("ann");
     put_task(&ann, "app", name, &task_body()).await;

@@ -5,7 +5,7 @@ use hayward_vocabulary::{Exit, ExitCause, Program};
 use http::Method;
 use serde_json::json;
 
-use super::{fixture, put_application, put_task, task_body, transition, with_short_lease};
+use super::{fixture, fixture_with_short_lease, put_application, put_task, task_body, transition};
 use crate::fixture::Fixture;
 
 fn successful_exit() -> Exit {
@@ -164,7 +164,7 @@ async fn a_preempted_task_is_killed_and_a_refused_one_fails() {
 /// Acknowledged state survives a crash, and allocations keep their tasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_survive_a_crash() {
-    let mut fixture: Fixture = with_short_lease().await;
+    let mut fixture: Fixture = fixture_with_short_lease().await;
     let ann = fixture.user("ann");
     put_application(&ann, "app", &json!({ "tags": { "namespace": "x" } })).await;
     for name in ["done", "runs", "waits"] {

@@ -1,4 +1,5 @@
-//! A fake orchestrator.
+//! A fake orchestrator. It puts maps of its work and reads its shares, which are allocations of
+//! this work.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub struct FakeOrchestrator {
     token: String,
     pub lineage: &'static str,
     pub sequence: u64,
+    /// Cursor that the next maps name as read. `None` names none.
     pub seen: Option<String>,
 }
 
@@ -120,14 +122,15 @@ impl FakeOrchestrator {
     }
 }
 
+/// Returns the entry of a running job of ada with at most three processes.
 pub fn job() -> Value {
     json!({ "kind": "job", "state": "running", "owner": "ada", "max_processes": 3 })
 }
 
 /// Returns an entry with changed fields.
 pub fn with_fields(mut entry: Value, fields: Value) -> Value {
-    if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), fields) {
-        entry.extend(more);
+    if let (Some(entry), Value::Object(fields)) = (entry.as_object_mut(), fields) {
+        entry.extend(fields);
     }
     entry
 }

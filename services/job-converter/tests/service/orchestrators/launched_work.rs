@@ -1,4 +1,4 @@
-//! Ends of launched work of orchestrators.
+//! Ends of orchestrators' work that Hayward launches.
 
 use hayward_job_converter_api::orchestrators::Standing;
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -17,11 +17,12 @@ fn service() -> Value {
     json!({ "kind": "service", "state": "running", "owner": "ada" })
 }
 
-fn failed() -> Exit {
+fn failed_exit() -> Exit {
     Exit::of(ExitCause::UserError, "status 1")
 }
 
-async fn wait_for_brake_rows(fixture: &Fixture, wanted: i64) {
+/// Waits until this number of pieces of work is held back after failures.
+async fn wait_for_held_back_work(fixture: &Fixture, wanted: i64) {
     until(&format!("{wanted} held back"), async || {
         let rows = fixture
             .query_number("select count(*) from job_converter.brake")
@@ -31,7 +32,7 @@ async fn wait_for_brake_rows(fixture: &Fixture, wanted: i64) {
     .await;
 }
 
-/// Rule of orchestrators.
+/// Work that is no job ends with its process, even if the process was never seen running.
 #[tokio::test]
 async fn a_launched_service_is_over_when_its_end_is_observed_first() {
     let mut fixture = Fixture::with_short_lease().await;
@@ -41,7 +42,7 @@ async fn a_launched_service_is_over_when_its_end_is_observed_first() {
     let demand = fake.wait_demand(&fixture, "s").await;
     fixture.running.take().unwrap().kill();
     let share = fixture.scheduler.grant(&demand);
-    fixture.scheduler.end(&share, failed());
+    fixture.scheduler.end(&share, failed_exit());
     fixture.start().await;
     until("it to be over", async || {
         let entry = fake.work_entry(&fixture, "s").await?;
@@ -77,7 +78,7 @@ async fn a_launched_process_ends_only_when_its_allocation_ends() {
     assert_eq!(settled, [share.id].into());
 }
 
-/// Rule of orchestrators.
+/// A vacated process returns its share, and its work is served again.
 #[tokio::test]
 async fn a_service_that_returns_its_share_continues_elsewhere() {
     let fixture = Fixture::new().await;
@@ -120,18 +121,18 @@ async fn a_job_stays_held_back_over_a_restart_until_it_makes_progress() {
     fixture.scheduler.end(&share, done);
     let poll = async || fake.share(&fixture, &share.id).await?.exit;
     until("its end", poll).await;
-    wait_for_brake_rows(&fixture, 0).await;
+    wait_for_held_back_work(&fixture, 0).await;
 
     let share = fixture.scheduler.grant(&demand);
     fake.wait_share(&fixture, &share).await;
-    fixture.scheduler.end(&share, failed());
-    wait_for_brake_rows(&fixture, 1).await;
+    fixture.scheduler.end(&share, failed_exit());
+    wait_for_held_back_work(&fixture, 1).await;
     fixture.kill_and_restart().await;
     fake.wait_share(&fixture, &share).await;
     let count = "select coalesce(sum(strikes), 0) from job_converter.brake";
     assert_eq!(fixture.query_number(count).await, 1, "counted once");
     let with_progress = with_fields(with_launch(job()), json!({ "items_done": 1 }));
     fake.put(&fixture, json!({ "a": with_progress })).await;
-    wait_for_brake_rows(&fixture, 0).await;
+    wait_for_held_back_work(&fixture, 0).await;
     assert_eq!(fake.wait_demand(&fixture, "a").await.max_processes, 3);
 }

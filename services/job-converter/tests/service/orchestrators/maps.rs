@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::fake_orchestrator::{FakeOrchestrator, job, with_fields};
 use crate::fixture::{Fixture, refusal};
 
-/// Rule of orchestrators.
+/// A map that is empty, not newer than the last one, or too early changes nothing.
 #[tokio::test]
 async fn empty_stale_and_early_maps_change_nothing() {
-    let mut fixture = Fixture::with(|settings| settings.orchestrator_silent_ms = 0).await;
+    let mut fixture = Fixture::with_settings(|settings| settings.orchestrator_silent_ms = 0).await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.sequence = 6;
     let first = fake.put(&fixture, json!({ "a": job() })).await;
@@ -51,7 +51,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     (fake.lineage, fake.sequence) = ("first", 7);
     assert!(
         fake.put(&fixture, other.clone()).await.applied,
-        "the first of a term is in time"
+        "the first map of a term is never too early"
     );
     fake.sequence = 9;
     let early = fake.put_again(&fixture, json!({ "a": job() })).await;
@@ -63,7 +63,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     );
 }
 
-/// Rule of orchestrators.
+/// A map names all work: what it no longer names has ended.
 #[tokio::test]
 async fn map_entries_arrive_change_end_and_disappear() {
     let fixture = Fixture::new().await;
@@ -116,7 +116,7 @@ async fn map_entries_arrive_change_end_and_disappear() {
     assert_eq!(fake.entries(&fixture).await, before);
 }
 
-/// Rule of orchestrators.
+/// Each missing field has one default.
 #[tokio::test]
 async fn an_entry_without_a_field_gets_its_default() {
     let fixture = Fixture::new().await;
@@ -162,7 +162,7 @@ async fn an_entry_without_a_field_gets_its_default() {
     assert!(p1.service.is_some() && p1.service == p2.service);
 }
 
-/// Rule of orchestrators.
+/// A faulty entry is refused, and the other entries are accepted.
 #[tokio::test]
 async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     let fixture = Fixture::new().await;
@@ -336,7 +336,8 @@ async fn an_orchestrator_cannot_use_the_map_of_another() {
 
 #[tokio::test]
 async fn a_disabled_orchestrator_manager_refuses_requests() {
-    let fixture = Fixture::with(|settings| settings.managers = vec!["jobs".to_owned()]).await;
+    let fixture =
+        Fixture::with_settings(|settings| settings.managers = vec!["jobs".to_owned()]).await;
     let operator = fixture.client("olga", &[Scope::Operator]);
     let list: Result<Value, ClientError> = operator.get("/v1/orchestrators").await;
     let problem = list.unwrap_err().problem().unwrap().clone();

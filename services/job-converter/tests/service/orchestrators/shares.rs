@@ -1,4 +1,5 @@
-//! Tests of shares that are granted, reported, returned, and restored after a restart.
+//! Tests of shares that are granted, reported, returned, and restored after a restart. A *share* is
+//! an allocation of an orchestrator's work.
 
 use hayward_job_converter_api::orchestrators::Standing;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -25,7 +26,7 @@ fn map_with_running(shares: &[&AllocationEntry]) -> serde_json::Value {
     json!({ "a": with_fields(job(), processes(&running)) })
 }
 
-/// Rule of orchestrators.
+/// A process that is complete, or no longer named, returns its share.
 #[tokio::test]
 async fn processes_are_reconciled_on_every_map() {
     let fixture = Fixture::new().await;
@@ -87,7 +88,7 @@ async fn processes_are_reconciled_on_every_map() {
     );
 }
 
-/// Rule of orchestrators.
+/// Only a job continues without one of its processes.
 #[tokio::test]
 async fn work_other_than_a_job_is_over_with_its_process() {
     let fixture = Fixture::new().await;
@@ -110,7 +111,7 @@ async fn work_other_than_a_job_is_over_with_its_process() {
     );
 }
 
-/// Rule of orchestrators.
+/// The demand says that the job is completing, so the scheduler grants no more.
 #[tokio::test]
 async fn a_completing_job_gets_no_more_shares() {
     let fixture = Fixture::new().await;
@@ -142,7 +143,7 @@ async fn a_completing_job_gets_no_more_shares() {
     assert!(fake.demand(&fixture, "a").await.is_none());
 }
 
-/// Rule of orchestrators.
+/// The orchestrator decides when a vacated share is free, unless its node is lost.
 #[tokio::test]
 async fn a_vacating_share_stays_until_the_map_returns_it() {
     let fixture = Fixture::new().await;
@@ -250,7 +251,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     fake.put(&fixture, map_with_running(&[&first])).await;
     assert!(
         fake.wait_demand(&fixture, "a").await.settled.is_empty(),
-        "it was never named in this lineage"
+        "the second share was never named in this lineage"
     );
     fake.put(
         &fixture,
@@ -273,7 +274,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     assert_eq!(old.reason.as_deref(), Some("superseded"));
 }
 
-/// Rule of orchestrators.
+/// `seen` names the cursor at which the orchestrator has read the vacate.
 #[tokio::test]
 async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
     let fixture = Fixture::new().await;
@@ -300,11 +301,11 @@ async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
     );
     assert!(
         fake.share(&fixture, &third.id).await.is_some(),
-        "it was not vacated"
+        "the third share was not vacated"
     );
 }
 
-/// Rule of orchestrators.
+/// A restart makes vacates of the last term readable.
 #[tokio::test]
 async fn a_vacate_of_the_last_term_can_be_read_without_other_changes() {
     let mut fixture = Fixture::with_short_lease().await;
@@ -376,13 +377,13 @@ async fn launched_work_reports_its_exit() {
     let map = json!({ "a": with_fields(job(), launch.clone()), "s": with_fields(service, launch) });
     fake.put(&fixture, map.clone()).await;
     let failed = || Exit::of(ExitCause::UserError, "status 1");
-    let of_job = fixture
+    let share_of_job = fixture
         .scheduler
         .grant(&fake.wait_demand(&fixture, "a").await);
-    let of_service = fixture
+    let share_of_service = fixture
         .scheduler
         .grant(&fake.wait_demand(&fixture, "s").await);
-    for share in [&of_job, &of_service] {
+    for share in [&share_of_job, &share_of_service] {
         fake.wait_share(&fixture, share).await;
         fixture.scheduler.end(share, failed());
         let poll = async || fake.share(&fixture, &share.id).await?.exit;
@@ -402,12 +403,12 @@ async fn launched_work_reports_its_exit() {
 
     // The next map settles the ended shares.
     fake.put(&fixture, map).await;
-    assert!(fake.share(&fixture, &of_job.id).await.is_none());
+    assert!(fake.share(&fixture, &share_of_job.id).await.is_none());
     assert!(
         fake.wait_demand(&fixture, "a")
             .await
             .settled
-            .contains(&of_job.id)
+            .contains(&share_of_job.id)
     );
-    assert_eq!(of_job.state, AllocationState::Running);
+    assert_eq!(share_of_job.state, AllocationState::Running);
 }
