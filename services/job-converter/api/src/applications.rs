@@ -1,4 +1,4 @@
-//! The application protocol over REST. Field names follow the protocol's own spelling.
+//! Wire types of the application protocol over REST. Field names are spelled as in the protocol.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Wire types of orchestrators: the map of all their work, and the shares they hold.
+//! Wire types of orchestrators: the map of all their work, and the shares that they hold. A *share*
+//! is an allocation of an orchestrator's work.
 
 use std::collections::BTreeMap;
 

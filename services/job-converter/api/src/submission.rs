@@ -1,4 +1,4 @@
-//! Submissions.
+//! Wire types of submissions: jobs, services and reservations, and the responses to them.
 
 use std::collections::BTreeMap;
 
