@@ -204,7 +204,7 @@ fn the_number_of_reported_faults_is_limited() {
     let vectors = vec![vec!["\0".to_owned()]; 1_000];
     let bad = JobSubmission {
         tasks: Tasks::Arguments(vectors),
-        ..read(r#"{"command":["x"]}"#)
+        ..parse_job(r#"{"command":["x"]}"#)
     };
     assert_eq!(pointers(job(&bad)).len(), MAX_FAULTS);
 }
