@@ -78,8 +78,8 @@ fn planner_answer(last: &LastResponse) -> PlannerAnswer {
 
 fn refused_step(step: &Refused) -> RefusedStep {
     RefusedStep {
-        at: step.at.clone(),
-        what: step.what.clone(),
+        at: step.pointer.clone(),
+        what: step.name.clone(),
         node: step.node.clone(),
         reason: step_refusal(step.reason),
         detail: step.detail.clone(),

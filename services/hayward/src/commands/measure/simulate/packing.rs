@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use hayward_simulation::packing::{
     Demand, GpuNodes, Pod, Policy,
-    defrag::{Defragmented, defragment, remove_random_pods},
-    inflation::{Inflated, arrivals, inflate, pods},
-    planned::{Settings, inflate_planned},
+    defrag::{DefragmentationResult, defragment, remove_random_pods},
+    inflation::{InflationResult, arrivals, inflate, sorted_pods},
+    planner_inflation::{Settings, inflate_planned},
 };
 use hayward_simulation::published::{self, DEFRAGMENTED};
-use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
 use serde_json::json;
 
 use crate::output::{Cell, Output, Table, note, print};
@@ -71,8 +71,9 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(GpuNodes, Vec<Pod>)> {
     } else {
         PathBuf::from(list)
     };
-    let workload = open_jobs(&file, Bad::Refuse).with_context(|| file.display().to_string())?;
-    let pods = pods(&workload, &sites);
+    let workload =
+        open_jobs(&file, InvalidLines::Refuse).with_context(|| file.display().to_string())?;
+    let pods = sorted_pods(&workload, &sites);
     Ok((sites, pods))
 }
 
@@ -81,12 +82,12 @@ struct PackingRow {
     list: String,
     policy: &'static str,
     kind: Option<Policy>,
-    seeds: Vec<Inflated>,
+    seeds: Vec<InflationResult>,
 }
 
 impl PackingRow {
     /// Returns the mean over the seeds, in percent.
-    fn mean(&self, figure: impl Fn(&Inflated) -> u64) -> f64 {
+    fn mean(&self, figure: impl Fn(&InflationResult) -> u64) -> f64 {
         let sum: u64 = self.seeds.iter().map(figure).sum();
         percent(sum) / percent(self.seeds.len() as u64 * 10_000).max(1.0)
     }
@@ -111,7 +112,7 @@ fn check_names(names: &[String], known: &[&str], noun: &str) -> anyhow::Result<(
 /// Returns the percent of allocated GPUs for this row: the published figure, and the figure of
 /// another implementation that is written down in this repository.
 fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
-    published::inflation(&row.list, row.kind.unwrap_or(Policy::Gradient))
+    published::inflation_figures(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }
 
 pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
@@ -215,7 +216,7 @@ struct DefragmentationRow {
     seed: u64,
     /// Maximum part of the pods that may be moved.
     budget_percent: u64,
-    result: Defragmented,
+    result: DefragmentationResult,
     /// Number of large nodes emptied, as written down for this seed and budget.
     recorded_gain: u64,
 }
