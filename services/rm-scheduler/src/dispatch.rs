@@ -1,4 +1,4 @@
-//! Runs the working set for the committer: loading, commands, rounds and gauges.
+//! Entry points of the committer to the working set: loading, commands, rounds and gauges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use hayward_service::runtime::block_in_place::block_in_place;
 use sqlx::PgConnection;
 
 use crate::command::{Command, FleetCopy, PolicyPreview};
-use crate::commands;
 use crate::context::Context;
 use crate::context::snapshot_reads::run_timed;
 use crate::external_planners;
@@ -182,7 +181,12 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
-        commands::dry_run_support(command)
+        match command {
+            Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
+                DryRunSupport::InPlace
+            }
+            _ => DryRunSupport::Unsupported,
+        }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {

@@ -1,16 +1,15 @@
 //! rm-scheduler owns queues, accounts and allocations. It decides which work gets how much, and on
 //! which node.
 //!
-//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`. It publishes `allocations`,
-//! `verdicts`, `processors`, `closed`, its policy, and `failures`, `machines` and `clearings` as
-//! evidence for other services. A round absorbs, plans, checks and commits. Planning is pure and
-//! lives in the domain crate. This crate keeps the snapshot up to date, asks external planners
-//! between rounds and carries plans out. It starts no process, talks to no agent and never
-//! communicates with a process.
+//! The service follows the publications `nodes`, `demand`, `blocks`, `containers` and `requests` of
+//! its neighbours. It publishes `allocations`, `verdicts`, `processors`, `closed`, its policy, and
+//! `failures`, `machines` and `clearings` as evidence for other services. A round absorbs, plans,
+//! checks and commits. Planning is pure and lives in the domain crate. This crate keeps the
+//! snapshot up to date, sends requests to external planners between rounds, and carries plans out.
+//! It starts no process, and communicates neither with agents nor with processes.
 
 mod absorb;
 mod command;
-mod commands;
 mod config;
 mod context;
 mod dispatch;
@@ -22,6 +21,7 @@ mod metrics;
 mod model;
 mod node_space;
 mod policy;
+mod policy_change;
 mod queries;
 mod recorder;
 pub mod replay;
@@ -54,9 +54,11 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Database connections: one for the committer, one for reading recorded rounds, and one spare.
+/// Number of database connections: one for the committer, one for reading recorded rounds, and one
+/// spare.
 const CONNECTIONS: u32 = 3;
 
+/// Names of the publications of this service.
 const PUBLISHED: &[&str] = &[
     ALLOCATIONS,
     VERDICTS,

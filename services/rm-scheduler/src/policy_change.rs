@@ -1,47 +1,37 @@
-//! Handlers of commands, one function each.
+//! Handles the command that replaces the policy.
 
 use std::collections::BTreeSet;
 
-use hayward_publication::{Batch, DryRunSupport, Moment};
+use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_policy::{differences, notes};
 
-use crate::command::{Command, SetPolicy};
+use crate::command::SetPolicy;
 use crate::error::Refusal;
 use crate::model::NewPolicy;
 use crate::policy::{self, InUse};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Most sentences stored about one policy change.
+/// Maximum number of stored sentences about one policy change.
 const MAX_CHANGES: usize = 100;
 
-/// Returns how a command supports a dry run.
-pub(crate) fn dry_run_support(command: &Command) -> DryRunSupport<Ledger> {
-    match command {
-        Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
-            DryRunSupport::InPlace
-        }
-        _ => DryRunSupport::Unsupported,
-    }
-}
-
 impl Ledger {
-    /// Returns the classes that work asks for or holds quanta in.
+    /// Returns the classes that demand names or that allocations belong to.
     pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
         let allocations = self.snapshot.allocations.values();
         let demanded = self.snapshot.demand.values();
         allocations
             .map(|allocation| &allocation.class)
             .chain(demanded.filter_map(|demand| demand.class.as_ref()))
-            // Work of an unknown class is already refused, so it does not block the policy.
+            // Work of a class that the policy does not have is refused anyway.
             .filter(|class| self.policy.view().policy.classes.contains_key(*class))
             .cloned()
             .collect()
     }
 
-    /// Returns the classes and queues that a policy must not remove. With `drop_classes`, only
-    /// queues count.
+    /// Returns the classes and queues that a new policy must not break. With `drop_classes`,
+    /// classes may be removed, so none is returned.
     pub(crate) fn in_use(&self, drop_classes: bool) -> InUse {
         let classes = if drop_classes {
             BTreeSet::new()
@@ -55,7 +45,7 @@ impl Ledger {
         }
     }
 
-    /// Replaces the policy as a whole, or changes nothing.
+    /// Replaces the policy, or changes nothing if it is refused or the change is a dry run.
     pub(crate) fn change_policy(
         &mut self,
         change: SetPolicy,
@@ -96,8 +86,8 @@ impl Ledger {
         });
         self.set_policy(response.view.clone());
         batch.publish(policy::POLICY, "", "policy", &response.view);
-        // This goes into the transaction of the policy. Otherwise a crash would lose draining
-        // queues.
+        // The rows of draining queues are written in the transaction of the policy. Otherwise a
+        // crash would lose these queues.
         self.write_carried(moment, batch);
         self.publish_machines(batch);
         let (context, new_view) = (self.context.clone(), response.view.clone());
@@ -106,6 +96,7 @@ impl Ledger {
     }
 }
 
+/// Shortens the list to [`MAX_CHANGES`] sentences, and says how many are left out.
 fn shorten(mut changes: Vec<String>) -> Vec<String> {
     let excess = changes.len().saturating_sub(MAX_CHANGES);
     if excess > 0 {
