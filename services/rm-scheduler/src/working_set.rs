@@ -1,14 +1,13 @@
-//! The working set of rm-scheduler: the state of one term, and the changes that keep its parts
-//! consistent. [`crate::dispatch`] has its entry points.
+//! The working set of rm-scheduler: the state of one term of leadership, and the changes that keep
+//! its parts consistent. The committer calls the working set through [`crate::dispatch`].
 //!
-//! The snapshot that a round plans from is updated entry by entry, and its changes are recorded. A
+//! The snapshot that a round plans from is updated entry by entry, and each change is recorded. A
 //! round therefore neither translates nor reads the whole fleet. Followed publications are not
-//! stored as rows. A new term reads them all from its neighbours, and plans nothing before each
-//! neighbour has answered.
+//! stored as rows. A new term reads the publications from its neighbours again, and plans nothing
+//! before each neighbour has answered.
 
 pub mod allocations;
 pub mod carry_over;
-mod change_rate;
 pub mod evacuations;
 pub mod external_planners;
 mod fleet_copy;
@@ -24,6 +23,7 @@ mod queues;
 pub mod receipts;
 pub mod successor_requests;
 pub mod successor_search;
+mod text_change_limit;
 pub mod timing;
 pub mod unreachable;
 pub mod usage;
@@ -115,8 +115,8 @@ impl Ledger {
     pub(crate) fn set_allocation(&mut self, record: AllocationRecord, batch: &mut Batch<Rows>) {
         let id = record.entry.id.clone();
         let holds = record.entry.holds();
-        let now = holds.then(|| self.planner_allocation(&record));
-        let before = self.snapshot.set_allocation(&id, now.clone());
+        let after = holds.then(|| self.planner_allocation(&record));
+        let before = self.snapshot.set_allocation(&id, after.clone());
         self.snapshot.expose_to_checks(&id, &record.entry.node);
         self.evacuations.update_marked(&record.entry);
         // A start only changes the order of preemption, so it does not request a round.
@@ -127,7 +127,7 @@ impl Ledger {
                 ..allocation
             })
         };
-        let changed = without_start(now) != without_start(before);
+        let changed = without_start(after) != without_start(before);
         self.timing.request_round_if(changed);
         batch.publish(ALLOCATIONS, "", id.as_str(), &record.entry);
         self.worker_pools.record_change(&record.entry);
@@ -149,8 +149,8 @@ impl Ledger {
         }
     }
 
-    /// Removes an ended allocation once job-converter no longer needs it. That is the case if its
-    /// work is withdrawn or lists it as settled.
+    /// Removes an ended allocation if job-converter no longer needs it: its work is withdrawn, or
+    /// the work lists the allocation as settled.
     pub(crate) fn remove_if_settled(&mut self, id: &AllocationId, batch: &mut Batch<Rows>) {
         let Some(record) = self.allocations.get(id) else {
             return;
@@ -170,7 +170,7 @@ impl Ledger {
         self.forget_work_if_gone(&work, batch);
     }
 
-    /// Drops the attempt number of work that is withdrawn and has no allocation left.
+    /// Drops the incarnation of work that is withdrawn and has no allocation left.
     pub(crate) fn forget_work_if_gone(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         let demanded = self.followed.demand().get(work.as_str()).is_some();
         if demanded || self.worker_pools.wants(work) || self.allocations.has_any(work) {
@@ -189,12 +189,14 @@ impl Ledger {
         next
     }
 
+    /// Removes the verdict of a piece of work from memory and from the publication.
     pub(crate) fn withdraw_verdict(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         if self.verdicts.remove(work) {
             batch.withdraw(VERDICTS, "", work.as_str());
         }
     }
 
+    /// Brings a policy into force.
     pub(crate) fn set_policy(&mut self, view: PolicyView) {
         let rules = Arc::new(Rules::new(&view.policy));
         let changed = self.snapshot_with_rules(&rules);

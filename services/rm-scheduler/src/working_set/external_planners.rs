@@ -9,30 +9,30 @@ use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::PlannerRequest;
 use hayward_vocabulary::Timestamp;
 
-use super::change_rate::ChangeRate;
+use super::text_change_limit::TextChangeLimit;
 use crate::context::OutgoingRequest;
 use crate::working_set::Ledger;
 
-/// Shortest milliseconds between two requests of a pool.
+/// Minimum number of milliseconds between two requests for a pool.
 pub(crate) const PAUSE_MS: u64 = 50;
-/// Milliseconds until the same request is sent again. An external planner may use other inputs
-/// too.
+/// Milliseconds until the same request is sent again. The response may differ, because an external
+/// planner may have inputs of its own.
 const REPEAT_MS: u64 = 5_000;
-/// Milliseconds of back-off after the first failure. They double with each further failure, up to
-/// the maximum.
+/// Milliseconds of back-off after the first failure. The back-off doubles with each further
+/// failure, up to [`MAX_BACK_OFF_MS`].
 const BACK_OFF_MS: u64 = 500;
 const MAX_BACK_OFF_MS: u64 = 60_000;
-/// Milliseconds added to the timeout of a request. After that, the client is not waited for
-/// either.
+/// Milliseconds after the timeout of a request until the request counts as lost. The client
+/// normally reports the timeout before that.
 const GRACE_MS: u64 = 5_000;
 
 #[derive(Default)]
 pub(crate) struct ExternalPlanners {
     pub(crate) by_pool: BTreeMap<String, PlannerState>,
-    /// Pools whose response this round used.
+    /// Pools whose response was used in the present round.
     pub(crate) pools_with_response: BTreeSet<String>,
-    /// Limits how often texts of external planners change.
-    pub(crate) text_changes: ChangeRate,
+    /// Limits how often texts of verdicts from external planners change.
+    pub(crate) text_changes: TextChangeLimit,
 }
 
 /// State of one external planner.
@@ -43,8 +43,7 @@ pub(crate) struct PlannerState {
     /// Revision of the open request, and the monotonic time until which it is waited for. `None` if
     /// no request is open.
     pub(crate) open_request: Option<(u64, u64)>,
-    /// Monotonic time of the next round for this planner if nothing changes before. `None` if no
-    /// such round is needed.
+    /// Monotonic time at which a round is needed for this planner. `None` if none is needed.
     pub(crate) due_ms: Option<u64>,
     /// Number of consecutive failures.
     pub(crate) failures: u64,
@@ -56,8 +55,10 @@ pub(crate) struct PlannerState {
 
 /// The last response and its effect.
 pub(crate) struct LastResponse {
+    /// Time at which the response arrived.
     pub(crate) at: Timestamp,
     pub(crate) took_ms: u64,
+    /// Revision of the request.
     pub(crate) revision: u64,
     /// Round that used the response, and its effect. `None` until a round has used it.
     pub(crate) effect: Option<(u64, ResponseEffect)>,
@@ -77,7 +78,7 @@ impl PlannerState {
         }
     }
 
-    /// Returns the earliest time of any request.
+    /// Returns the monotonic time from which a request may be sent.
     fn ready_ms(&self) -> u64 {
         let ready_ms = self
             .last_request
@@ -86,7 +87,8 @@ impl PlannerState {
         ready_ms.max(self.retry_ms)
     }
 
-    /// Returns the earliest time of this request. The same request waits longer.
+    /// Returns the monotonic time from which this request may be sent. A request with the same
+    /// content as the last one waits longer.
     fn ready_for_ms(&self, request: &PlannerRequest) -> u64 {
         let before = self.last_request.as_ref().filter(|_| self.failures == 0);
         let same = before.filter(|(before, _)| before.has_same_content(request));
@@ -94,8 +96,8 @@ impl PlannerState {
             .max(self.ready_ms())
     }
 
-    /// Returns the next request if it may be sent now. The request is built only then, because it
-    /// is a large copy for a large pool.
+    /// Returns the next request if one may be sent now. The request of a large pool is a large
+    /// copy, so it is built only if the pause since the last request is over.
     pub(crate) fn next_request(
         &mut self,
         now_ms: u64,
@@ -129,7 +131,7 @@ impl PlannerState {
 }
 
 impl ExternalPlanners {
-    /// Returns the earliest time of a round for any external planner.
+    /// Returns the monotonic time of the next round that an external planner needs.
     pub fn due_ms(&self) -> Option<u64> {
         let pools = self.by_pool.values().filter_map(|it| it.due_ms);
         pools.chain(self.text_changes.due_ms()).min()
@@ -222,7 +224,7 @@ pub(crate) mod tests {
             request_at(&mut state, 1_000, true, "a"),
             (true, 1, Some(6_010))
         );
-        // Within the pause no request is built. A pool that lacks nothing needs no round.
+        // Within the pause no request is built. A pool without missing work needs no round.
         assert_eq!(
             request_at(&mut state, 1_049, true, "b"),
             (false, 0, Some(1_050))

@@ -1,5 +1,5 @@
-//! Limits how often texts of external planners change. Each change is a row that is written and
-//! published, and an external planner may put the time into each text (I25).
+//! Limits how often the text of a verdict from an external planner changes. Each change is written
+//! and published, and an external planner may put the time of day into each text (I25).
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,30 @@ use hayward_vocabulary::WorkId;
 
 /// Length of the window in which changes are counted.
 const WINDOW_MS: u64 = 30_000;
-/// Most changed texts of all work in one window.
+/// Maximum number of changed texts of all work in one window.
 const MAX_CHANGES: usize = 1_000;
-/// Most changed texts of one piece of work in one window.
+/// Maximum number of changed texts of one piece of work in one window.
 const MAX_PER_WORK: usize = 30;
 
 #[derive(Default)]
-pub struct ChangeRate {
-    since_ms: u64,
+pub struct TextChangeLimit {
+    /// Monotonic time of the begin of the window.
+    window_start_ms: u64,
+    /// Number of allowed changes in the window.
     changed: usize,
+    /// Number of allowed changes of each piece of work in the window.
     by_work: BTreeMap<WorkId, usize>,
     /// True if a change waits for the end of the window.
     has_waiting_change: bool,
 }
 
-impl ChangeRate {
-    /// Counts a change and returns true if the change is allowed now. Otherwise the change has to
-    /// wait.
+impl TextChangeLimit {
+    /// Counts a change and returns true if the change is allowed now. Otherwise the change waits
+    /// for the next window.
     pub fn may_change(&mut self, work: &WorkId, now_ms: u64) -> bool {
-        if now_ms.saturating_sub(self.since_ms) >= WINDOW_MS {
+        if now_ms.saturating_sub(self.window_start_ms) >= WINDOW_MS {
             *self = Self {
-                since_ms: now_ms,
+                window_start_ms: now_ms,
                 ..Self::default()
             };
         }
@@ -43,7 +46,8 @@ impl ChangeRate {
 
     /// Returns the time at which waiting changes are allowed. Returns `None` if no change waits.
     pub fn due_ms(&self) -> Option<u64> {
-        self.has_waiting_change.then_some(self.since_ms + WINDOW_MS)
+        self.has_waiting_change
+            .then_some(self.window_start_ms + WINDOW_MS)
     }
 
     /// Returns true if waiting changes are allowed now, and stops waiting for them.
@@ -64,25 +68,25 @@ mod tests {
 
     #[test]
     fn changes_of_one_piece_of_work_are_limited() {
-        let mut rate = ChangeRate::default();
-        let changed = (0..1_000).filter(|ms| rate.may_change(&work(1), 40_000 + ms));
+        let mut limit = TextChangeLimit::default();
+        let changed = (0..1_000).filter(|ms| limit.may_change(&work(1), 40_000 + ms));
         assert_eq!(changed.count(), MAX_PER_WORK);
-        assert_eq!(rate.due_ms(), Some(70_000));
+        assert_eq!(limit.due_ms(), Some(70_000));
         assert!(
-            rate.may_change(&work(2), 41_000),
+            limit.may_change(&work(2), 41_000),
             "the limit of other work is separate"
         );
-        assert!(!rate.take_due(69_999));
-        assert!(rate.take_due(70_000) && !rate.take_due(70_000));
-        assert!(rate.may_change(&work(1), 70_000));
+        assert!(!limit.take_due(69_999));
+        assert!(limit.take_due(70_000) && !limit.take_due(70_000));
+        assert!(limit.may_change(&work(1), 70_000));
     }
 
     #[test]
     fn changes_of_all_work_together_are_limited() {
-        let mut rate = ChangeRate::default();
-        let changed = (0..100_000).filter(|number| rate.may_change(&work(*number), 50_000));
+        let mut limit = TextChangeLimit::default();
+        let changed = (0..100_000).filter(|number| limit.may_change(&work(*number), 50_000));
         assert_eq!(changed.count(), MAX_CHANGES);
-        let changed = (0..100_000).filter(|number| rate.may_change(&work(*number), 80_000));
+        let changed = (0..100_000).filter(|number| limit.may_change(&work(*number), 80_000));
         assert_eq!(changed.count(), MAX_CHANGES);
     }
 }
