@@ -1,12 +1,14 @@
-//! Facts about nodes and progress of evacuations. blocklist follows `failures` and `machines`;
-//! blocklist and node-status follow `clearings`.
+//! Entries of the publications `failures` (facts about nodes), `machines` (all nodes) and
+//! `clearings` (progress of evacuations). blocklist follows `failures` and `machines`. blocklist
+//! and node-status follow `clearings`.
 
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. Facts are bounded
-/// in age and number. A follower reads each once and ignores its withdrawal.
+/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. Age and number of
+/// facts are limited, so facts are withdrawn. A follower reads each fact once and ignores
+/// withdrawals.
 pub const FAILURES: &str = "failures";
 /// Name of the publication; its keys are node names.
 pub const MACHINES: &str = "machines";
@@ -27,10 +29,10 @@ pub struct FactEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// It ended badly, without an order to end.
+    /// The attempt failed, without an order to end.
     Failed,
-    /// It ended well, or ran long enough to prove that the node works. Reported only for nodes on
-    /// trial or with earlier failures.
+    /// The attempt succeeded, or ran long enough to prove that the node works. This is reported
+    /// only for nodes on trial or with earlier failures.
     Worked,
     /// The node became silent.
     Silenced,
@@ -60,7 +62,7 @@ pub struct Attempt {
     pub held_ms: u64,
 }
 
-/// One entry of `machines`: a node over which brakes count.
+/// One entry of `machines`: a node. blocklist needs it to limit automatic blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineEntry {
     pub node: NodeName,
@@ -111,19 +113,19 @@ pub struct Blocker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockerReason {
-    /// An unmanaged reservation is never moved (I12).
+    /// A reservation is never moved (I12).
     Reservation,
     /// The work allows no more of its processes to be moved now.
     DisruptionLimit,
-    /// It was ordered to end, and the end is awaited.
+    /// The process was ordered to end, and the end is awaited.
     Stopping,
-    /// Its node does not answer.
+    /// The node of the process does not answer.
     Unreachable,
-    /// The operator paused the drain.
+    /// An operator paused the drain.
     Paused,
-    /// It has to leave after its successor is reserved, and there is no successor yet.
+    /// The process leaves only after its successor is reserved, and there is no successor yet.
     NoPlace,
-    /// It is moved already, or it starts only after its predecessor has ended.
+    /// The process is moved already, or starts only after its predecessor has ended.
     Moving,
     #[serde(other)]
     Unknown,

@@ -1,4 +1,5 @@
-//! Wire types of rm-scheduler: the entries of its publications, and what operators read and write.
+//! Wire types of rm-scheduler: the entries of its publications, and the requests and responses of
+//! its HTTP API.
 
 pub mod evidence;
 pub mod load;
@@ -79,7 +80,7 @@ pub struct AllocationEntry {
 }
 
 impl AllocationEntry {
-    /// True until it has ended, also after the order to leave.
+    /// Returns true until the allocation has ended, also after the order to leave.
     pub fn holds(&self) -> bool {
         self.state != AllocationState::Ended
     }
@@ -88,14 +89,14 @@ impl AllocationEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocationState {
-    /// Granted; not reported by container-manager yet.
+    /// The allocation is granted. container-manager has not reported it yet.
     Assigned,
-    /// Its agent has the order to start it, or is starting it.
+    /// The agent of the node has the order to start the process, or is starting it.
     Launching,
     Running,
-    /// Ordered to end; the end is not confirmed.
+    /// The process was ordered to end, and the end is not confirmed.
     Stopping,
-    /// Its node does not answer.
+    /// The node does not answer.
     Unreachable,
     /// The end is proven. Final.
     Ended,

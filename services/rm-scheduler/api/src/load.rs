@@ -1,4 +1,4 @@
-//! Demand and supply by pool and by class.
+//! Response of `GET /v1/load`: demand and supply by pool and by class.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Nodes with their allocations and their free space.
+//! Response of `GET /v1/occupancy`: nodes with their allocations and their free space.
 
 use hayward_vocabulary::{
     AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,

@@ -1,4 +1,5 @@
-//! The planner of each top-level pool, and the state of external planners.
+//! Response of `GET /v1/planners`: the planner of each top-level pool, and the state of external
+//! planners.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -101,7 +101,7 @@ pub struct Pool {
 pub struct PoolPlanner {
     /// An `http` or `https` address, which receives the question by POST.
     pub url: String,
-    /// Milliseconds until the answer has to be complete.
+    /// Milliseconds until the answer must be complete.
     #[serde(default = "planner_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -114,7 +114,7 @@ fn planner_timeout_ms() -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolMount {
-    /// An absolute path in its shortest form. The settings of the node have to permit it too.
+    /// An absolute path in its shortest form. The settings of the node must permit it too.
     pub source: String,
     /// Containers may write there. Default: they only read.
     #[serde(default)]

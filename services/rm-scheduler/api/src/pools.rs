@@ -1,4 +1,4 @@
-//! Worker pools: requests and answers of `/v1/pools`.
+//! Requests and responses of `/v1/pools`, the worker pools.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub struct PoolOrder {
     pub reject_foreign: bool,
 }
 
-/// Omits the reserved field.
+/// Returns the schema of the reserved field, which allows only false.
 fn reserved_field_schema() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::Boolean)
@@ -154,7 +154,7 @@ pub struct PoolView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     pub owner: OwnerView,
-    /// Grows with every restart of the scheduler. The owner has to connect again after one.
+    /// Grows with every restart of the scheduler. The owner must connect again after one.
     pub manager_epoch: u64,
     /// All workers from before the restart have registered, or are not waited for.
     pub ready: bool,
@@ -363,9 +363,9 @@ pub struct WorkerList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EventKind {
-    /// A reported worker died, without an order of the owner.
+    /// A worker that the owner had reported ended without an order of the owner.
     ResourceRemoved,
-    /// The scheduler has restarted, so the owner has to connect again.
+    /// The scheduler has restarted, so the owner must connect again.
     ReconnectRequested,
     /// Too many workers failed: the pool is stopped.
     PoolFailed,

@@ -1,4 +1,4 @@
-//! Queues of pools in numbers.
+//! Response of `GET /v1/queues`: the queues of pools with their use and their limits.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes of memory, thousandths of `vcore` and `gpu`, counts of extras.
+/// Amounts by type: `memory` in bytes, `vcore` and `gpu` in thousandths, and counts of other types.
 pub type Counts = BTreeMap<String, u64>;
 
 /// `GET /v1/queues`

@@ -1,8 +1,8 @@
-//! The arithmetic from capacity to each piece of work. Amounts are quanta of their tree, unless a
-//! name says processes.
+//! Response of `GET /v1/shares`: how the capacity is divided down to each piece of work. Amounts
+//! are quanta of their tree of pools, unless a comment says that they are processes.
 //!
-//! Users see others as sums: `others`, `ledger_of_others` and `budgets.others` stand for all users
-//! that the caller may not know by name. They count wherever users are summed (S12).
+//! A caller sees all users that it may not know by name as sums: `others`, `ledger_of_others` and
+//! `budgets.others`. These sums are part of all totals (S12).
 //!
 //! These equations hold:
 //! - a pool: `total = usable + lost + offline + blocked + declined + withheld`, `usable + over =
@@ -10,8 +10,8 @@
 //! - the fleet: `capacity` and `free` are the sums over the pools; `held` is the sum of `held` and
 //!   `held_closed` over the pools and of `elsewhere`, and also the sum over the classes and
 //!   `unclassed`;
-//! - a turn: the first of a tree has `usable` less `fixed` of its pools available, every later one
-//!   what the one before had available less what that took;
+//! - a turn: for the first turn of a tree, `available` is `usable` less `fixed` of its pools. For
+//!   each later turn, it is `available` less `taken` of the turn before;
 //! - every tally: `due = divided + resting + lent`, `held = staying + granted + vacating`;
 //! - priority, class and user: each field of the tally is the sum of that field one level below;
 //! - class and user: `given = left +` the amounts given one level below (for work: `divided`);

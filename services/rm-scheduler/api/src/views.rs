@@ -1,4 +1,4 @@
-//! Answers of the scheduler for people.
+//! Responses of the HTTP API about allocations and rounds, without secrets.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! `POST /v1/what-if`: forecasts by the planner that decides.
+//! Request and response of `POST /v1/what-if`: a forecast of changes to the fleet. The planner of
+//! the scheduler makes the forecast.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ pub struct WhatIf {
     /// Work that would be withdrawn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub withdraw: Vec<WorkId>,
-    /// Most rounds to plan, until nothing changes any more: 1 to 50. Default 10. A large fleet may
-    /// take too long for all of them; the answer has the number.
+    /// Maximum number of rounds to plan: 1 to 50. Planning ends when nothing changes. A large fleet
+    /// may take too long for all of them; the answer has the number. Default 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 50)]
     pub rounds: Option<u64>,
@@ -64,8 +65,8 @@ pub struct Submission {
     /// and any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Most processes at a time; instances of a service. Default: the number of tasks, and 1 for a
-    /// service.
+    /// Maximum number of processes, or instances of a service. Default: the number of tasks, 1 for
+    /// a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Tasks of a job. Default: more than its processes can take.
@@ -165,7 +166,7 @@ pub struct Waits {
     pub detail: String,
 }
 
-/// One process that has to leave.
+/// One process that must leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leaves {
     pub round: u64,
@@ -188,7 +189,7 @@ pub struct Leaves {
     pub for_user: Option<UserName>,
 }
 
-/// Processes that have to leave, as a sum.
+/// Processes that must leave, as a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OthersLeave {
     pub processes: u64,
@@ -288,7 +289,7 @@ pub struct DrainMove {
     /// Why its successor finds no space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WaitReason>,
-    /// Most processes of its work or service that may be moved at a time.
+    /// Maximum number of processes of its work or service that are moved at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
     /// Milliseconds of its grace period.

@@ -1,4 +1,4 @@
-//! Publications for neighbours.
+//! Handlers of the publications that neighbours follow by long poll.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -59,7 +59,7 @@ pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<R
     reader.follow(api.publisher(), FAILURES).await
 }
 
-/// Follows the list of nodes, over which brakes count.
+/// Follows the list of nodes, which blocklist needs to limit automatic blocks.
 #[utoipa::path(
     get, path = "/v1/machines/publication", operation_id = "follow_machines", tag = "publications",
     params(SinceQuery),

@@ -1,4 +1,5 @@
-//! A class: the rules by which work is served.
+//! Classes of the policy. A class has the rules by which its work is served: policy, priority,
+//! weight and pool.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -88,7 +89,7 @@ pub enum SharePolicy {
 }
 
 impl SharePolicy {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::FairShare => "FAIR_SHARE",

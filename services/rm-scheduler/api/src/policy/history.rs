@@ -1,4 +1,4 @@
-//! Effects of a policy change, and earlier changes.
+//! Responses about changes of the policy: the effects of one change, and all earlier changes.
 
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct PolicyMoves {
 }
 
 impl PolicyMoves {
-    /// True if nothing would change.
+    /// Returns true if nothing would change.
     pub fn is_empty(&self) -> bool {
         let (rounds, settled) = (self.rounds, self.settled);
         *self

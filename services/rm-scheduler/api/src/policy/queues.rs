@@ -1,5 +1,5 @@
-//! How queues divide a top-level pool, as written in a policy. A policy stores this as written; the
-//! planner of queues reads and validates it.
+//! The part of a policy that divides a top-level pool among queues. The policy stores this part as
+//! the operator wrote it. The planner of queues validates and reads it.
 //!
 //! Amounts are numbers or texts with a unit: `10`, `"2G"`, `"512Mi"`, and for `vcore` and `gpu`
 //! also `"500m"`.
@@ -37,7 +37,7 @@ pub struct QueueTree {
     /// Milliseconds after a preemption during which a newly started process of the same work is not
     /// preempted. Default: 60000.
     pub preemption_cooldown_ms: Option<u64>,
-    /// Most milliseconds for which a node is reserved for waiting work. Default: 300000.
+    /// Maximum milliseconds for which a node is reserved for waiting work. Default: 300000.
     pub reservation_ms: Option<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Tunables of the policy, and the switches of the planner.
+//! Settings of the planner in the policy: tunables, which come from the specification, and
+//! switches, which turn single rules on or off.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -151,7 +152,7 @@ impl Switches {
         *self == Self::default()
     }
 
-    /// Names of the given switches that are ignored.
+    /// Returns the names of the switches that have a value and are ignored.
     #[must_use]
     pub fn ignored_names(&self) -> Vec<&'static str> {
         let switches = [
