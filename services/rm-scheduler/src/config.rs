@@ -17,44 +17,45 @@ pub struct Settings {
     pub blocklist_url: String,
     /// Addresses of container-manager, separated by commas. Its `containers` are followed.
     pub container_manager_url: String,
-    /// Least milliseconds between two rounds. Changes in between are decided together.
+    /// Minimum number of milliseconds between two rounds. Changes in between are decided together.
     pub round_min_ms: u64,
-    /// Milliseconds after which time is charged without a change. The prediction of growth takes it
-    /// as the time between rounds.
+    /// Milliseconds after which the use of nodes is charged to users even without a change. The
+    /// prediction of the growth of jobs takes this number as the time between two rounds.
     pub round_max_ms: u64,
     /// Milliseconds of silence after which a neighbour is stale and a round revokes nothing.
     pub stale_ms: u64,
-    /// Most rounds whose inputs are recorded for a replay; 0 records none.
+    /// Maximum number of rounds whose inputs are recorded for a replay; 0 records none.
     pub inputs_rounds: u64,
-    /// Most bytes of recorded inputs in the database. A quarter of it has to hold a snapshot with
-    /// its plan, which takes about a tenth of their size as JSON.
+    /// Maximum number of bytes of recorded inputs in the database. A quarter of this number must
+    /// suffice for a snapshot with its plan, deflated to about a tenth of the size of the JSON.
     pub inputs_bytes: u64,
-    /// Most nodes, requests and allocations of a recorded snapshot. Writing a whole snapshot delays
-    /// a commit by about a second for each 300,000 of them.
+    /// Maximum number of nodes, pieces of work and allocations of a recorded snapshot. Writing a
+    /// whole snapshot delays a commit by about a second for each 300,000 of them.
     pub inputs_entries: u64,
-    /// Milliseconds for which facts about nodes and attempts are published. Followers read each
-    /// once; the time is for followers that are unavailable.
+    /// Milliseconds for which a fact about a node or an attempt is published. Followers read each
+    /// fact once; the time is for followers that are unavailable.
     pub facts_kept_ms: u64,
-    /// Most published facts; the oldest are dropped.
+    /// Maximum number of published facts; the oldest are dropped.
     pub facts_most: u64,
-    /// Most published facts about one node, so that one failing node does not hide others.
+    /// Maximum number of published facts about one node, so that one failing node does not hide
+    /// others.
     pub facts_a_node: u64,
     /// Milliseconds of running after which an attempt proves that its node works.
     pub worked_ms: u64,
-    /// Milliseconds from its grant within which the owner of a pool has to report a worker.
+    /// Milliseconds from the grant of a worker within which the owner of the pool must report it.
     pub pool_register_deadline_ms: u64,
-    /// Milliseconds after a new owner connected within which it has to report the existing workers.
+    /// Milliseconds after a new owner connected within which it must report the existing workers.
     pub pool_reregister_grace_ms: u64,
-    /// Failed starts of a pool in a minute after which its requests pause.
+    /// Number of failed starts of a pool in a minute after which its requests pause.
     pub pool_start_failures_per_min: u64,
-    /// Milliseconds of that pause.
+    /// Milliseconds for which the requests of a pool pause after too many failed starts.
     pub pool_cooldown_ms: u64,
     /// Milliseconds without a call after which the owner of a pool is no longer bound.
     pub pool_owner_lease_ms: u64,
     /// Milliseconds after which a failure of a pool no longer counts; 0: it counts for ever.
     pub pool_failure_window_ms: u64,
-    /// Milliseconds after a restart until a pool is ready without its workers registered; 0: it
-    /// does not wait for them.
+    /// Milliseconds after a restart until a pool is ready although workers have not registered; 0:
+    /// it does not wait for them.
     pub pool_recovery_timeout_ms: u64,
 }
 
@@ -76,7 +77,7 @@ impl Settings {
     }
 }
 
-/// Limits of published facts.
+/// Limits of the number of published facts.
 #[derive(Debug, Clone, Copy)]
 pub struct FactLimits {
     pub max_total: usize,
@@ -86,11 +87,11 @@ pub struct FactLimits {
 /// Limits of recorded inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct InputLimits {
-    /// Most rounds that are recorded; 0 records none.
+    /// Maximum number of recorded rounds; 0 records none.
     pub rounds: u64,
-    /// Most bytes of recorded inputs, deflated.
+    /// Maximum number of bytes of recorded inputs, deflated.
     pub bytes: u64,
-    /// Most nodes, requests and allocations of one snapshot.
+    /// Maximum number of nodes, pieces of work and allocations of one snapshot.
     pub entries: u64,
 }
 
