@@ -1,4 +1,4 @@
-//! The routes of rm-scheduler.
+//! The HTTP routes of rm-scheduler. Each file below has the handlers of one path.
 
 mod admission;
 mod allocations;

@@ -1,8 +1,9 @@
-//! Which callers may use which route (S6). Handlers decide what of an answer a user may see.
+//! Which roles may use which route (S6). For some routes, the handler then shows each user only its
+//! own part of the response.
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
-/// Amounts and rules, for every caller that may ask for space.
+/// Callers that may read amounts and rules: all that may submit work or own a pool, and services.
 const READERS: &[Role] = &[
     Role::Operator,
     Role::Viewer,
@@ -11,14 +12,17 @@ const READERS: &[Role] = &[
     Role::Orchestrator,
     Role::Service,
 ];
-/// Rounds, verdicts, nodes and earlier policies name the work of all users, so users get none of
-/// them. job-converter shows users their own (S12).
+/// Callers that may read the work of all users, as in rounds, verdicts, nodes and earlier policies.
+/// Users read their own work from job-converter (S12).
 const OVERSEERS: &[Role] = &[Role::Operator, Role::Viewer];
 const OPERATORS: &[Role] = &[Role::Operator];
 const SERVICES: &[Role] = &[Role::Service];
+/// The owner of the pool that the path names.
 const OWNER: &[Role] = &[Role::OwnerOf("pool")];
-const COMMANDERS: &[Role] = &[Role::Operator, Role::OwnerOf("pool")];
-const WATCHERS: &[Role] = &[Role::Operator, Role::Viewer, Role::OwnerOf("pool")];
+/// Callers that may change a pool.
+const POOL_MANAGERS: &[Role] = &[Role::Operator, Role::OwnerOf("pool")];
+/// Callers that may read a pool.
+const POOL_READERS: &[Role] = &[Role::Operator, Role::Viewer, Role::OwnerOf("pool")];
 
 pub const TABLE: RouteRoles = &[
     ("show_policy", READERS),
@@ -55,18 +59,18 @@ pub const TABLE: RouteRoles = &[
     ("follow_closed", SERVICES),
     ("list_pools", OVERSEERS),
     ("create_pool", OPERATORS),
-    ("show_pool", WATCHERS),
-    ("list_pool_workers", WATCHERS),
+    ("show_pool", POOL_READERS),
+    ("list_pool_workers", POOL_READERS),
     ("connect_owner", OWNER),
     ("disconnect_owner", OWNER),
-    ("renew_pool_credentials", COMMANDERS),
-    ("set_pool_size", COMMANDERS),
+    ("renew_pool_credentials", POOL_MANAGERS),
+    ("set_pool_size", POOL_MANAGERS),
     ("worker_started", OWNER),
-    ("remove_worker", COMMANDERS),
+    ("remove_worker", POOL_MANAGERS),
     ("report_idle_workers", OWNER),
-    ("check_pool", COMMANDERS),
-    ("stop_pool", COMMANDERS),
-    ("follow_pool_events", WATCHERS),
+    ("check_pool", POOL_MANAGERS),
+    ("stop_pool", POOL_MANAGERS),
+    ("follow_pool_events", POOL_READERS),
     (
         "follow_changes",
         &[Role::Operator, Role::Viewer, Role::Submitter],

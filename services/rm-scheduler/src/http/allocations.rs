@@ -1,4 +1,4 @@
-//! `/v1/allocations`
+//! Handlers of `/v1/allocations`: list and show allocations.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
@@ -15,7 +15,7 @@ use super::Api;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Filter {
+pub struct AllocationsQuery {
     /// Only on this node.
     #[param(nullable = false, required = false)]
     node: Option<NodeName>,
@@ -31,10 +31,11 @@ pub struct Filter {
     cursor: Option<String>,
 }
 
-/// Most entries read for one request. A page may end early with a cursor.
+/// Maximum number of entries read for one request. A page that reaches it ends early, with a
+/// cursor.
 const MAX_EXAMINED: usize = 5_000;
 
-impl Filter {
+impl AllocationsQuery {
     fn listing(&self) -> Listing {
         Listing::new("/v1/allocations")
             .with("node", &self.node)
@@ -61,7 +62,7 @@ fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
 /// Lists allocations: which work holds what on which node.
 #[utoipa::path(
     get, path = "/v1/allocations", operation_id = "list_allocations", tag = "allocations",
-    params(Filter),
+    params(AllocationsQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = AllocationList),
     ),
@@ -69,10 +70,10 @@ fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
 pub async fn list_allocations(
     State(api): State<Api>,
     caller: Caller,
-    Query(filter): Query<Filter>,
+    Query(query): Query<AllocationsQuery>,
 ) -> Result<Json<AllocationList>, Problem> {
-    let (limit, listing) = (filter.limit()?, filter.listing());
-    let after = filter
+    let (limit, listing) = (query.limit()?, query.listing());
+    let after = query
         .cursor
         .as_deref()
         .map(|cursor| listing.last_key(cursor));
@@ -82,7 +83,7 @@ pub async fn list_allocations(
     let (entries, revision) =
         api.publisher()
             .page::<AllocationEntry>(ALLOCATIONS, "", after, MAX_EXAMINED + 1);
-    let is_listed = |entry: &AllocationEntry| may_see(&caller, entry) && filter.matches(entry);
+    let is_listed = |entry: &AllocationEntry| may_see(&caller, entry) && query.matches(entry);
     let (allocations, last) = page(&entries, limit, is_listed);
     Ok(Json(AllocationList {
         allocations,

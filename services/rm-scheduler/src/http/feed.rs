@@ -1,4 +1,4 @@
-//! Publications that outside programs can follow.
+//! Publications that programs outside Hayward can follow through the feed of changes.
 
 use hayward_publication::changes::{Feed, Kind, Visibility, as_view, show_unchanged};
 use hayward_rm_scheduler_api::views::AllocationView;
@@ -10,7 +10,7 @@ use crate::policy::POLICY;
 pub const FEED: Feed = Feed {
     service: crate::NAME,
     kinds: &[
-        // A launch may hold secrets, so readers get a view.
+        // A launch may contain secrets, so readers get a view without the launch.
         Kind {
             name: "allocation",
             publication: ALLOCATIONS,
@@ -18,7 +18,7 @@ pub const FEED: Feed = Feed {
             visible_to: Visibility::EntryUser,
             show: as_view::<AllocationEntry, AllocationView>,
         },
-        // Verdicts name the work of other users (S12).
+        // Verdicts name the work of other users, so only operators see them (S12).
         Kind {
             name: "verdict",
             publication: VERDICTS,
@@ -26,7 +26,8 @@ pub const FEED: Feed = Feed {
             visible_to: Visibility::Operators,
             show: show_unchanged,
         },
-        // The policy names users; its own route removes those names for each reader.
+        // The policy names users, so only operators see it here. `GET /v1/policy` removes the names
+        // of users that the caller may not know.
         Kind {
             name: "policy",
             publication: POLICY,

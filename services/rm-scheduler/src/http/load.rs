@@ -1,4 +1,4 @@
-//! `/v1/load` and `/v1/occupancy`
+//! Handlers of `/v1/load` and `/v1/occupancy`: demand and supply, and nodes with their allocations.
 
 use axum::extract::State;
 use hayward_publication::Committed;
@@ -17,7 +17,7 @@ use crate::command::{Command, NodeFilter};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Nodes {
+pub struct OccupancyQuery {
     /// Only this node.
     #[param(nullable = false, required = false)]
     node: Option<NodeName>,
@@ -32,7 +32,7 @@ pub struct Nodes {
     cursor: Option<String>,
 }
 
-impl Nodes {
+impl OccupancyQuery {
     fn listing(&self) -> Listing {
         Listing::new("/v1/occupancy")
             .with("node", &self.node)
@@ -69,7 +69,7 @@ pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<L
 /// Lists nodes with their allocations and their free space.
 #[utoipa::path(
     get, path = "/v1/occupancy", operation_id = "list_occupancy", tag = "shares",
-    params(Nodes),
+    params(OccupancyQuery),
     responses(
         (status = 200, description = "in order of name", body = Occupancy),
     ),
@@ -77,10 +77,10 @@ pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<L
 pub async fn list_occupancy(
     State(api): State<Api>,
     _caller: Caller,
-    Query(nodes): Query<Nodes>,
+    Query(query): Query<OccupancyQuery>,
 ) -> Result<Json<Occupancy>, Problem> {
-    let listing = nodes.listing();
-    let filter = nodes.into_filter()?;
+    let listing = query.listing();
+    let filter = query.into_filter()?;
     let command = |reply| Command::NodeContents(Box::new(filter), reply);
     let Committed { value, revision } = api.handle.read(command).await?;
     let mut page = Occupancy { revision, ..value };

@@ -1,4 +1,4 @@
-//! `/v1/planners`
+//! Handler of `/v1/planners`: the planner of each pool.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::planners::Planners;

@@ -1,4 +1,4 @@
-//! `/v1/policy`
+//! Handlers of `/v1/policy`: read and replace the policy.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +19,7 @@ use crate::context::snapshot_reads::forecast_limit;
 use crate::queries::policy_impact::policy_moves;
 use crate::queries::what_if::DEFAULT_ROUNDS;
 
+/// Response header with the revision of a write.
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
 /// Reads the policy in force. Callers without full access do not see users they do not know,
@@ -48,7 +49,7 @@ pub async fn show_policy(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Change {
+pub struct SetPolicyQuery {
     /// Report what would change, and change nothing.
     #[serde(default)]
     #[param(required = false)]
@@ -64,7 +65,7 @@ pub struct Change {
 #[utoipa::path(
     put, path = "/v1/policy", operation_id = "set_policy", tag = "policy",
     params(
-        Change,
+        SetPolicyQuery,
         ("If-Match" = String, Header, description = "generation the change is made from",
             pattern = "^\"?[0-9]{1,19}\"?$"),
     ),
@@ -90,7 +91,7 @@ pub struct Change {
 pub async fn set_policy(
     State(api): State<Api>,
     caller: Caller,
-    Query(change): Query<Change>,
+    Query(query): Query<SetPolicyQuery>,
     headers: HeaderMap,
     Json(document): Json<Document>,
 ) -> Result<([(HeaderName, String); 2], Json<PolicyAnswer>), Problem> {
@@ -99,8 +100,8 @@ pub async fn set_policy(
         document: parse(document),
         from_generation: if_match(&headers)?,
         changed_by: caller.name.clone(),
-        dry_run: change.dry_run,
-        drop_classes: change.drop_classes,
+        dry_run: query.dry_run,
+        drop_classes: query.drop_classes,
     };
     let (dry_run, drop_classes) = (change.dry_run, change.drop_classes);
     let committed = api
@@ -118,8 +119,8 @@ pub async fn set_policy(
     ))
 }
 
-/// Returns what would move under the policy, planned on a copy of the fleet. Returns `None` before
-/// the fleet is known.
+/// Forecasts on a copy of the fleet what would change under the policy. Returns `None` before all
+/// neighbours have answered.
 async fn preview_moves(
     api: &Api,
     policy: &Policy,
@@ -141,7 +142,7 @@ async fn preview_moves(
         Err(problem) if problem.code == Code::Unavailable => return Ok(None),
         Err(problem) => return Err(problem),
     };
-    // Faults of the policy were reported before.
+    // A policy with faults was already refused by `Command::SetPolicy`.
     let Some(Ok(PreviewedFleet {
         snapshot: after, ..
     })) = copy.preview
@@ -164,6 +165,7 @@ async fn preview_moves(
     computation.await.map(Some).map_err(Problem::internal)
 }
 
+/// Returns the generation in the header `If-Match`, which is required.
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         let detail = "send the ETag of the policy you changed as If-Match";

@@ -1,4 +1,4 @@
-//! `/v1/policy/history`
+//! Handlers of `/v1/policy/history`: the generations of the policy.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
@@ -14,7 +14,7 @@ use crate::store::policies;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct HistoryQuery {
     /// At most this many; 100 by default, 1000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
@@ -26,7 +26,7 @@ pub struct Page {
 /// Lists the policy changes. Setting an old policy again is a rollback.
 #[utoipa::path(
     get, path = "/v1/policy/history", operation_id = "list_policies", tag = "policy",
-    params(Page),
+    params(HistoryQuery),
     responses(
         (status = 200, description = "newest first, without documents", body = PolicyHistory),
     ),
@@ -34,20 +34,20 @@ pub struct Page {
 pub async fn list_policies(
     State(api): State<Api>,
     _caller: Caller,
-    Query(page): Query<Page>,
+    Query(query): Query<HistoryQuery>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().rows_readable()?;
-    let limit = pagination::limit(page.limit, pagination::DEFAULT_LIMIT)?;
+    let limit = pagination::limit(query.limit, pagination::DEFAULT_LIMIT)?;
     let listing = Listing::new("/v1/policy/history");
-    let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
+    let before = query.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = api.publisher().revision();
     let mut versions = policies::history(&api.pool, before, limit + 1)
         .await
         .map_err(unavailable)?;
-    let more = versions.len() > limit;
+    let has_more = versions.len() > limit;
     versions.truncate(limit);
-    let last = versions.last().filter(|_| more);
+    let last = versions.last().filter(|_| has_more);
     let next_cursor = last.map(|version| listing.cursor(version.generation));
     Ok(Json(PolicyHistory {
         versions,

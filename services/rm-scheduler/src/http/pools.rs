@@ -1,4 +1,4 @@
-//! `/v1/pools`: worker pools.
+//! Handlers of `/v1/pools`: create, list and show worker pools. The calls of owners are below.
 
 mod credentials;
 mod events;
@@ -32,6 +32,7 @@ use super::Api;
 use crate::command::{Command, CreatedPool, PoolCall, PoolChange, PoolCommand, PoolReply};
 use crate::error::PoolRefusal;
 
+/// Path of the worker pools.
 const ROUTE: &str = "/v1/pools";
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -82,7 +83,7 @@ async fn send_change<T: Send + 'static>(
     Ok(send_command(api, command).await?.value)
 }
 
-/// Reads from the working set (R9).
+/// Reads from the working set. The response has the revision that it is based on (R9).
 async fn read<T: Send + 'static>(
     api: &Api,
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
@@ -91,6 +92,7 @@ async fn read<T: Send + 'static>(
     flatten(api.handle.read(command).await?)
 }
 
+/// Converts a refusal to an HTTP problem.
 fn flatten<T>(committed: Committed<Result<T, PoolRefusal>>) -> Result<Committed<T>, Problem> {
     Ok(Committed {
         value: committed.value?,
@@ -98,9 +100,9 @@ fn flatten<T>(committed: Committed<Result<T, PoolRefusal>>) -> Result<Committed<
     })
 }
 
-/// Refuses a caller that may not see the pool. Operators and viewers see all pools, an owner its
-/// own.
-fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
+/// Refuses a caller that may not see the pool. Operators and viewers see all pools, and an owner
+/// sees its own pool.
+fn require_reader(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
     let owner = Scope::Owner(pool.to_string());
     caller.require(&[Scope::Operator, Scope::Viewer, owner])
 }
@@ -136,7 +138,7 @@ pub async fn create_pool(
     caller.require(&[Scope::Operator])?;
     let key_digest = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
     let request_digest = digest_of(&Method::POST, ROUTE, &request)?;
-    let create = validation::create(request, &caller, key_digest, request_digest)?;
+    let create = validation::create_pool(request, &caller, key_digest, request_digest)?;
     let created = send_command(&api, |reply| PoolCommand::Create(Box::new(create), reply)).await?;
     if dry_run {
         return Ok((StatusCode::OK, Json(created.value.pool)).into_response());
@@ -150,7 +152,7 @@ fn created_response(
     revision: u64,
 ) -> Result<Response, Problem> {
     let CreatedPool { pool, replayed } = created;
-    let token = credentials::token(issuer, &pool.id)?;
+    let token = credentials::sign_token(issuer, &pool.id)?;
     let location = format!("{ROUTE}/{}", pool.id);
     let headers = [
         (header::LOCATION, location),
@@ -207,7 +209,7 @@ pub async fn show_pool(
     caller: Caller,
     Path(pool): Path<WorkId>,
 ) -> Result<([(HeaderName, String); 1], Json<PoolView>), Problem> {
-    may_see(&caller, &pool)?;
+    require_reader(&caller, &pool)?;
     let shown = read(&api, |reply| PoolCommand::Show(pool, reply)).await?;
     let etag = format!("\"{}\"", shown.value.version);
     Ok(([(header::ETAG, etag)], Json(shown.value)))
@@ -216,7 +218,7 @@ pub async fn show_pool(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Filter {
+pub struct WorkersQuery {
     /// Only in this state.
     #[param(nullable = false, required = false)]
     state: Option<WorkerState>,
@@ -228,8 +230,8 @@ pub struct Filter {
     cursor: Option<String>,
 }
 
-impl Filter {
-    /// Returns the page, and the listing that its cursor belongs to.
+impl WorkersQuery {
+    /// Returns the page to read, and the listing that signs and checks its cursor.
     fn page_and_listing(self, pool: &WorkId) -> (PageQuery, Listing) {
         let Self {
             state,
@@ -245,7 +247,7 @@ impl Filter {
 /// Lists the workers of a pool.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/workers", operation_id = "list_pool_workers", tag = "pools",
-    params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
+    params(("pool" = WorkId, Path, description = "id of the pool"), WorkersQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = WorkerList),
         OtherOwner, NoPool,
@@ -255,14 +257,14 @@ pub async fn list_pool_workers(
     State(api): State<Api>,
     caller: Caller,
     Path(pool): Path<WorkId>,
-    Query(filter): Query<Filter>,
+    Query(query): Query<WorkersQuery>,
 ) -> Result<Json<WorkerList>, Problem> {
-    may_see(&caller, &pool)?;
-    let state = filter.state;
+    require_reader(&caller, &pool)?;
+    let state = query.state;
     if state == Some(WorkerState::Unknown) {
         return Err(validation::unknown_state());
     }
-    let (page, listing) = filter.page_and_listing(&pool);
+    let (page, listing) = query.page_and_listing(&pool);
     let workers = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
     let mut all = workers.value;
     all.retain(|worker| state.is_none_or(|state| worker.state == state));

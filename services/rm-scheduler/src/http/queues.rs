@@ -1,4 +1,4 @@
-//! `/v1/queues`
+//! Handler of `/v1/queues`: queues with their use.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::queues::Queues;
@@ -15,7 +15,7 @@ use crate::queries::redaction;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Pool {
+pub struct QueuesQuery {
     /// Only the queues of this pool.
     #[param(nullable = false, required = false)]
     pool: Option<String>,
@@ -24,7 +24,7 @@ pub struct Pool {
 /// Lists queues with their use, their limits and their waiting work.
 #[utoipa::path(
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
-    params(Pool),
+    params(QueuesQuery),
     responses(
         (status = 200, description = "as of now; empty without queues", body = Queues),
         (status = 404, description = "no such pool, or it has no queues", body = Problem,
@@ -36,7 +36,7 @@ pub struct Pool {
 pub async fn list_queues(
     State(api): State<Api>,
     caller: Caller,
-    Query(query): Query<Pool>,
+    Query(query): Query<QueuesQuery>,
 ) -> Result<Json<Queues>, Problem> {
     let pool = query.pool.clone();
     let command = |reply| Command::Queues(pool, reply);

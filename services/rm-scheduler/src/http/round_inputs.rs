@@ -1,4 +1,4 @@
-//! `/v1/rounds/{round}/inputs`
+//! Handler of `/v1/rounds/{round}/inputs`: the recorded inputs of a round, for a replay.
 
 use axum::extract::State;
 use axum::response::IntoResponse as _;
@@ -57,11 +57,11 @@ pub async fn show_round_inputs(
             StoredInputs::TooLarge { bytes } => return Err(too_large(round, bytes)),
             StoredInputs::NotFound => return Err(not_recorded(round)),
         };
-    let reading = tokio::task::spawn_blocking(move || {
+    let decoding = tokio::task::spawn_blocking(move || {
         let _slot = slot;
         decode(chain).map(|(snapshot, plan)| Json(Inputs::new(snapshot, plan)).into_response())
     });
-    reading
+    decoding
         .await
         .map_err(Problem::internal)?
         .map_err(Problem::internal)

@@ -1,4 +1,4 @@
-//! `/v1/rounds`
+//! Handlers of `/v1/rounds`: the newest rounds and their decisions.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
@@ -13,7 +13,7 @@ use super::Api;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct RoundsQuery {
     /// At most this many; 20 by default, 1000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
@@ -22,7 +22,7 @@ pub struct Page {
 /// Lists the newest rounds that changed something.
 #[utoipa::path(
     get, path = "/v1/rounds", operation_id = "list_rounds", tag = "rounds",
-    params(Page),
+    params(RoundsQuery),
     responses(
         (status = 200, description = "newest first", body = RoundList),
     ),
@@ -30,10 +30,10 @@ pub struct Page {
 pub async fn list_rounds(
     State(api): State<Api>,
     _caller: Caller,
-    Query(page): Query<Page>,
+    Query(query): Query<RoundsQuery>,
 ) -> Result<Json<RoundList>, Problem> {
     api.publisher().readable()?;
-    let limit = pagination::limit(page.limit, 20)?;
+    let limit = pagination::limit(query.limit, 20)?;
     let view = api.context.view.read();
     let rounds = view.newest_rounds(limit);
     Ok(Json(RoundList { rounds }))

@@ -1,4 +1,4 @@
-//! `/v1/shares`
+//! Handler of `/v1/shares`: entitlement and use.
 
 use std::collections::BTreeSet;
 
@@ -52,6 +52,7 @@ fn pools_without_shares(policy: &Policy) -> shares::PoolsWithoutShares {
     }
 }
 
+/// Returns the problem for a request before the first round.
 pub fn no_round() -> Problem {
     let detail = "no round yet: not all neighbours of the scheduler have answered";
     Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)

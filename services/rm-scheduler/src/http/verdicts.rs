@@ -1,4 +1,4 @@
-//! `/v1/verdicts`
+//! Handler of `/v1/verdicts/{work}`: why a piece of work has what it has.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
@@ -25,18 +25,18 @@ pub async fn show_verdict(
     Path(work): Path<WorkId>,
 ) -> Result<Json<VerdictEntry>, Problem> {
     api.publisher().readable()?;
-    let earlier: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
-    let earlier = earlier.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
+    let published: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
+    let published = published.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
     let view = api.context.view.read();
     let verdicts = view.newest_round.as_ref().map(|round| &round.verdicts);
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
-        return Ok(Json(earlier));
+        return Ok(Json(published));
     };
     let newest = entries::verdict(&work, newest);
     Ok(Json(VerdictEntry {
-        detail: entries::with_note(newest.detail, entries::note(&earlier.detail)),
-        since: earlier.since,
-        receipts: earlier.receipts,
+        detail: entries::with_note(newest.detail, entries::note(&published.detail)),
+        since: published.since,
+        receipts: published.receipts,
         ..newest
     }))
 }

@@ -1,4 +1,4 @@
-//! `/v1/what-if`
+//! Handler of `/v1/what-if`: forecasts of changes to the fleet.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::what_if::{Forecast, WhatIf};
@@ -37,7 +37,7 @@ pub async fn forecast_changes(
 ) -> Result<Json<Forecast>, Problem> {
     let requester = requester_of(&caller)?;
     let faults = forbidden_fields(&query, &requester);
-    refuse_if_any(
+    require_no_faults(
         Code::Forbidden,
         "parts of this question are not permitted",
         faults,
@@ -62,8 +62,8 @@ pub async fn forecast_changes(
     Ok(Json(forecast))
 }
 
-/// Returns the processes on the nodes to drain. They are read after the copy of the fleet, so a
-/// process that came in between has no destination.
+/// Returns the processes on the nodes to drain. The processes are read after the copy of the fleet
+/// was made. The preview shows no destination for a process that started in between.
 async fn drained_processes(api: &Api, query: &WhatIf) -> Result<Vec<ProcessOnNode>, Problem> {
     if query.drain.is_empty() {
         return Ok(Vec::new());
@@ -80,7 +80,7 @@ fn forecast(
     processes: &[ProcessOnNode],
 ) -> Result<Forecast, Problem> {
     let input = forecast_input(query, requester, copy)
-        .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
+        .map_err(|faults| problem_with_faults(Code::Invalid, "invalid question", faults))?;
     let mut may_continue = forecast_limit(input.rounds);
     let forecast = compare(
         &CompositePlanner,
@@ -97,6 +97,7 @@ fn forecast(
     })
 }
 
+/// Returns the caller as the queries need it. Refuses callers without one of the roles.
 fn requester_of(caller: &Caller) -> Result<Requester, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     Ok(Requester {
@@ -107,14 +108,15 @@ fn requester_of(caller: &Caller) -> Result<Requester, Problem> {
     })
 }
 
-fn refuse_if_any(code: Code, detail: &str, faults: Vec<Fault>) -> Result<(), Problem> {
+fn require_no_faults(code: Code, detail: &str, faults: Vec<Fault>) -> Result<(), Problem> {
     if faults.is_empty() {
         return Ok(());
     }
-    Err(problem(code, detail, faults))
+    Err(problem_with_faults(code, detail, faults))
 }
 
-fn problem(code: Code, detail: &str, faults: Vec<Fault>) -> Problem {
+/// Returns a problem with one entry for each fault.
+fn problem_with_faults(code: Code, detail: &str, faults: Vec<Fault>) -> Problem {
     let problem = Problem::new(code, detail);
     let add = |problem: Problem, fault: Fault| problem.at(fault.pointer, fault.detail);
     faults.into_iter().fold(problem, add)

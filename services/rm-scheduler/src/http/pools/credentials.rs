@@ -1,5 +1,5 @@
-//! The short-lived token of a pool owner. An owner with a valid token gets the next one. If it
-//! missed that, an operator can create another one.
+//! The token of a pool owner, which is valid for some days. An owner with a valid token can get the
+//! next one. If the token of an owner has expired, an operator can create another one.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::pools::PoolCreated;
@@ -11,7 +11,8 @@ use hayward_vocabulary::WorkId;
 use super::{Api, NoPool, OwnerAndOperators, send_command};
 use crate::command::PoolCommand;
 
-pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
+/// Signs a token for the owner of a pool.
+pub fn sign_token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     let scopes = [Scope::Owner(pool.to_string())];
     let subject = format!("owner-{pool}");
     let token = issuer.mint(&subject, &scopes, max_lifetime_ms(&scopes));
@@ -37,6 +38,6 @@ pub async fn renew_pool_credentials(
     caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
     let found = send_command(&api, |reply| PoolCommand::Show(pool, reply)).await?;
     let pool = found.value;
-    let token = token(&api.issuer, &pool.id)?;
+    let token = sign_token(&api.issuer, &pool.id)?;
     Ok(Json(PoolCreated { pool, token }))
 }

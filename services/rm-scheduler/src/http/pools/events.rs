@@ -1,4 +1,4 @@
-//! Events for the owner of a pool, by long poll.
+//! Handler of `/v1/pools/{pool}/events`: events for the owner of a pool, by long poll.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use utoipa::IntoParams;
 
 use super::super::Api;
 use super::sender::Sender;
-use super::{NoPool, NotBound, OtherOwner, may_see, send_command, validation};
+use super::{NoPool, NotBound, OtherOwner, require_reader, send_command, validation};
 use crate::command::PoolCommand;
 
+/// Maximum milliseconds that a request waits for an event.
 const MAX_WAIT_MS: u64 = 25_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Since {
+pub struct EventsQuery {
     /// Number of the last event that was read: `after` of the last answer, or `event_seq` of the
     /// connection.
     #[serde(default)]
@@ -38,7 +39,7 @@ pub struct Since {
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/events", operation_id = "follow_pool_events", tag = "pools",
     params(
-        ("pool" = WorkId, Path, description = "id of the pool"), Since,
+        ("pool" = WorkId, Path, description = "id of the pool"), EventsQuery,
         ("X-Owner-Epoch" = Option<u64>, Header, description = "for the owner"),
         ("X-Connection" = Option<u64>, Header, description = "for the owner"),
     ),
@@ -55,18 +56,18 @@ pub async fn follow_pool_events(
     State(api): State<Api>,
     sender: Sender,
     Path(pool): Path<WorkId>,
-    Query(since): Query<Since>,
+    Query(query): Query<EventsQuery>,
 ) -> Result<Json<EventList>, Problem> {
-    may_see(&sender.caller, &pool)?;
+    require_reader(&sender.caller, &pool)?;
     let is_owner = sender.caller.owns(pool.as_str()) && sender.headers.contains_key(OWNER_EPOCH);
     let caller = is_owner
         .then(|| validation::pool_caller(&sender, &pool))
         .transpose()?;
-    // An owner has to ask again before its lease ends.
+    // The lease of an owner must not end during the wait, so the wait is at most half a lease.
     let lease_ms = api.context.settings.pool_owner_lease_ms;
     let max_wait_ms = MAX_WAIT_MS.min(lease_ms / 2);
-    let wait = Duration::from_millis(since.wait_ms.min(max_wait_ms));
-    let (deadline, after) = (Instant::now() + wait, since.after);
+    let wait = Duration::from_millis(query.wait_ms.min(max_wait_ms));
+    let (deadline, after) = (Instant::now() + wait, query.after);
     let mut new_events = api.context.pool_events.subscribe();
     loop {
         new_events.mark_unchanged();
@@ -81,7 +82,7 @@ pub async fn follow_pool_events(
         if timed_out || !list.events.is_empty() {
             return Ok(Json(list));
         }
-        // The next read shows whether there is an event or the wait is over.
+        // The event may be of another pool, so the events are read again in every case.
         drop(timeout_at(deadline, new_events.changed()).await);
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/pools/{pool}/idle`: idle workers.
+//! Handler of `/v1/pools/{pool}/idle`: the owner reports its idle workers.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::pools::{IdleAnswer, IdleOrder};

@@ -1,4 +1,5 @@
-//! Calls of a pool owner. Each one carries the epoch and, once connected, the connection.
+//! Calls of a pool owner, some of which operators may make too. An owner sends its epoch with each
+//! call, and the number of its connection once it is connected.
 
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::command::{PoolChange, PoolCommand, StopPool};
 
-/// Most bytes of a final message.
+/// Maximum number of bytes of a final message.
 const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
 
 /// Connects an owner: binds it, takes over its workers and requests missing ones.
@@ -51,7 +52,7 @@ pub async fn connect_owner(
     Json(request): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
     sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let connect = validation::connect(request, &sender.headers)?;
+    let connect = validation::owner_connect(request, &sender.headers)?;
     let command = |reply| PoolCommand::ConnectOwner {
         pool,
         connect,
@@ -121,7 +122,7 @@ pub async fn set_pool_size(
     Json(request): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
     let call = validation::pool_call(&sender, pool)?;
-    let size = validation::size(request, &sender.headers)?;
+    let size = validation::size_request(request, &sender.headers)?;
     let size_change = send_change(&api, call, |reply| PoolChange::SetSize(size, reply));
     let response = size_change.await?;
     Ok((

@@ -1,4 +1,4 @@
-//! The sender of a call to a pool: a caller with the headers that fence an owner.
+//! The sender of a call to a pool. The headers show whether an owner is still the newest one.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -6,9 +6,10 @@ use axum::http::request::Parts;
 use hayward_service::Caller;
 use hayward_service::http::problem::Problem;
 
+/// The caller, and the headers of the request.
 pub struct Sender {
     pub caller: Caller,
-    /// The epoch and the connection of an owner, and the version of a size.
+    /// Contain epoch and connection of an owner, and the version of a size (`If-Match`).
     pub headers: HeaderMap,
 }
 

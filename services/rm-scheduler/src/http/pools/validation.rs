@@ -1,4 +1,5 @@
-//! Validates requests about pools. All faults are reported at once, each with a JSON pointer.
+//! Validates requests to worker pools, and converts them to commands. All faults of a request are
+//! reported at once, each with a JSON pointer.
 
 use std::collections::BTreeMap;
 
@@ -21,21 +22,24 @@ use crate::command::{CreatePool, PoolCall};
 use crate::model::PoolDescription;
 use crate::working_set::worker_pools::new_pool_id;
 
-/// Most workers of one pool.
+/// Maximum number of workers of a pool.
 const MAX_WORKERS: u64 = 10_000;
-/// Most workers that an owner may list: all of a pool, and foreign ones.
+/// Maximum number of workers that an owner may list: workers of the pool, and foreign workers. A
+/// foreign worker was not started for the pool.
 const MAX_LISTED: usize = 2 * MAX_FOREIGN;
-/// Epochs are stored as signed numbers. A larger one would fence off every later owner.
+/// Maximum epoch, because epochs are stored as signed numbers.
 const MAX_EPOCH: u64 = i64::MAX.unsigned_abs();
+/// Maximum number of bytes of an argument, a variable, a path or an address.
 const MAX_TEXT_LENGTH: usize = 4 * 1_024;
 const MAX_ARGUMENTS: usize = 4_096;
 const MAX_VARIABLES: usize = 1_024;
 const MAX_GRACE_MS: u64 = 3_600_000;
 
-/// Collects faults.
+/// Collects the faults of one request.
 struct Faults(Problem);
 
 impl Faults {
+    /// `what` is the kind of the request, for the message.
     fn new(what: &str) -> Self {
         Self(Problem::new(Code::Invalid, format!("invalid {what}")))
     }
@@ -59,12 +63,12 @@ fn valid_size(size: i64) -> Option<u64> {
     u64::try_from(size).ok().filter(|size| *size <= MAX_WORKERS)
 }
 
-fn size_detail() -> String {
+fn size_range() -> String {
     format!("must be 0 to {MAX_WORKERS} workers")
 }
 
 /// Validates a request to create a pool.
-pub fn create(
+pub fn create_pool(
     request: PoolOrder,
     caller: &Caller,
     key_digest: RequestDigest,
@@ -74,7 +78,7 @@ pub fn create(
         .user
         .clone()
         .or_else(|| UserName::new(caller.name.as_str()).ok());
-    check_pool(&request, user.as_ref())?;
+    check_pool_order(&request, user.as_ref())?;
     let internal_error =
         || Problem::internal(anyhow::anyhow!("internal error: generated id is invalid"));
     Ok(CreatePool {
@@ -99,12 +103,12 @@ pub fn create(
     })
 }
 
-fn check_pool(request: &PoolOrder, user: Option<&UserName>) -> Result<(), Problem> {
+fn check_pool_order(request: &PoolOrder, user: Option<&UserName>) -> Result<(), Problem> {
     let mut faults = Faults::new("pool");
     let has_name = !request.job_id.trim().is_empty() && request.job_id.len() <= 256;
     faults.check(has_name, "/job_id", "must be a name of 1 to 256 bytes");
     let size = valid_size(request.initial_size);
-    faults.check(size.is_some(), "/initial_size", &size_detail());
+    faults.check(size.is_some(), "/initial_size", &size_range());
     let valid_limit = request.max_failed.is_none_or(|limit| limit >= -1);
     faults.check(
         valid_limit,
@@ -184,8 +188,8 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
     );
 }
 
-/// Validates a connection.
-pub fn connect(request: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
+/// Validates the request of an owner to connect.
+pub fn owner_connect(request: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
     let mut faults = Faults::new("owner");
     let detail = format!("must be at most {MAX_EPOCH}");
     faults.check(request.epoch <= MAX_EPOCH, "/epoch", &detail);
@@ -207,10 +211,10 @@ fn is_valid_text(text: &str) -> bool {
 }
 
 /// Validates a change of size.
-pub fn size(request: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
+pub fn size_request(request: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
     let mut faults = Faults::new("size");
     let size = valid_size(request.size);
-    faults.check(size.is_some(), "/size", &size_detail());
+    faults.check(size.is_some(), "/size", &size_range());
     let valid_unwanted = request.release || request.unwanted.is_empty();
     faults.check(valid_unwanted, "/unwanted", "is allowed with release only");
     faults.into_result()?;
@@ -222,7 +226,8 @@ pub fn size(request: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Prob
     })
 }
 
-/// Returns the version that the change is based on. `*` means any version.
+/// Returns the version that the change is based on. Returns `None` if any version is allowed, by
+/// `*` or by the absence of the header.
 fn if_match_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     match headers.get(IF_MATCH) {
         Some(any) if any == "*" => Ok(None),
@@ -230,7 +235,7 @@ fn if_match_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Returns the caller: the owner with epoch and connection, or an operator.
+/// Returns the caller: an owner with its epoch and connection, or an operator.
 pub fn pool_caller(sender: &Sender, pool: &WorkId) -> Result<PoolCaller, Problem> {
     let Sender { caller, headers } = sender;
     if !caller.owns(pool.as_str()) {
@@ -238,12 +243,12 @@ pub fn pool_caller(sender: &Sender, pool: &WorkId) -> Result<PoolCaller, Problem
         return Ok(PoolCaller::Operator);
     }
     let epoch = owner_epoch(headers)?;
-    // No connection has the number 0, so an owner without one has to connect.
+    // No connection has the number 0, so the call of an owner without a connection is refused.
     let connection = number_header(headers, CONNECTION)?.unwrap_or(0);
     Ok(PoolCaller::Owner { epoch, connection })
 }
 
-/// Returns the pool of a change, with the caller.
+/// Returns the pool and the caller of a change.
 pub fn pool_call(sender: &Sender, pool: WorkId) -> Result<PoolCall, Problem> {
     let caller = pool_caller(sender, &pool)?;
     Ok(PoolCall { pool, caller })
@@ -269,6 +274,7 @@ pub fn number_header(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Pro
     })
 }
 
+/// Returns the problem for an unknown state of workers in a query.
 pub fn unknown_state() -> Problem {
     let detail = "must be LAUNCHING, STARTED, RETURNING or FOREIGN";
     Problem::new(Code::Invalid, "unknown state").at("/query/state", detail)
