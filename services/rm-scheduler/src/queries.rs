@@ -1,4 +1,5 @@
-//! Responses to readers: forecasts, load and node contents. They make no decisions.
+//! Computes responses to readers, such as forecasts, load and node contents. No query changes
+//! anything.
 
 pub mod drain_preview;
 pub mod load;

@@ -1,5 +1,5 @@
-//! Preview of a drain: which processes move and to which node, which stay, and how long it may
-//! take. The code is pure.
+//! Preview of a drain: which processes would move and to which node, which would stay, and how long
+//! the drain may take. The code is pure.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ pub fn preview_drains(
     processes: &[ProcessOnNode],
     forecast: &Forecast,
 ) -> Vec<DrainPreview> {
-    let leaves = |process: &&ProcessOnNode| {
+    let would_leave = |process: &&ProcessOnNode| {
         nodes.contains(&process.node) && reason_to_stay(process).is_none()
     };
     let mut groups: BTreeMap<&WorkId, Vec<&ProcessOnNode>> = BTreeMap::new();
-    for process in processes.iter().filter(leaves) {
+    for process in processes.iter().filter(would_leave) {
         groups.entry(&process.group).or_default().push(process);
     }
-    let mut successors = SuccessorNodes::new(processes.iter().filter(leaves), forecast);
+    let mut successors = SuccessorNodes::new(processes.iter().filter(would_leave), forecast);
     let preview = |node: &NodeName| {
         let on_node = || processes.iter().filter(|process| process.node == *node);
         let stays: Vec<Blocker> = on_node().filter_map(reason_to_stay).collect();
-        let moving: Vec<&ProcessOnNode> = on_node().filter(leaves).collect();
+        let moving: Vec<&ProcessOnNode> = on_node().filter(would_leave).collect();
         let moves: Vec<DrainMove> = moving
             .iter()
             .map(|process| successors.next_move(process))
@@ -83,6 +83,7 @@ fn reason_to_stay(process: &ProcessOnNode) -> Option<Blocker> {
     })
 }
 
+/// Returns why the duration cannot be estimated. Returns `None` if it can.
 fn reason_without_estimate(stays: &[Blocker], without_space: u64, settled: bool) -> Option<String> {
     let is_lasting = |process: &&Blocker| process.why != BlockerReason::Stopping;
     if let Some(stays) = stays.iter().find(is_lasting) {
@@ -95,8 +96,8 @@ fn reason_without_estimate(stays: &[Blocker], without_space: u64, settled: bool)
     (!settled).then(|| "more rounds are needed for an estimate; ask for more".to_owned())
 }
 
-/// Returns the milliseconds that a group needs. Processes move in waves as large as the disruption
-/// limit. A wave takes as long as its slowest process.
+/// Returns the milliseconds that the moves of a group need. As many processes as the disruption
+/// limit allows move at the same time, and each such wave takes as long as the slowest process.
 fn estimate_ms(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
     for process in group {
@@ -122,18 +123,20 @@ fn estimate_ms(group: &[&ProcessOnNode]) -> Result<u64, String> {
     }
 }
 
-/// Nodes on which successors of leaving processes start, by work. Each node is used once.
+/// Nodes on which the forecast starts successors of leaving processes. Each start is used for one
+/// process.
 struct SuccessorNodes<'a> {
+    /// Nodes of the starts that are not used yet, by work. The first start is last.
     nodes_by_work: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
-    /// Number of processes of each work that find space elsewhere or are no longer wanted.
+    /// Number of leaving processes of each work that find space elsewhere or are no longer wanted.
     with_space: BTreeMap<&'a WorkId, u64>,
     forecast: &'a Forecast,
 }
 
 impl<'a> SuccessorNodes<'a> {
-    fn new(leaves: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
+    fn new(leaving: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
         let mut with_space: BTreeMap<&WorkId, u64> = BTreeMap::new();
-        for process in leaves {
+        for process in leaving {
             *with_space.entry(&process.work).or_default() += 1;
         }
         let (without, with) = (
@@ -141,8 +144,9 @@ impl<'a> SuccessorNodes<'a> {
             process_counts(&forecast.with),
         );
         for (work, count) in &mut with_space {
-            let started = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
-            let lost = started(&without).saturating_sub(started(&with));
+            let processes =
+                |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
+            let lost = processes(&without).saturating_sub(processes(&with));
             *count = count.saturating_sub(lost);
         }
         let mut nodes_by_work: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();
@@ -159,8 +163,8 @@ impl<'a> SuccessorNodes<'a> {
         }
     }
 
-    /// Assigns a node to one process. The nodes of a work run out before its last processes, and
-    /// these stay without space.
+    /// Returns the move of one process, to the next node of its work. If the work finds less space
+    /// elsewhere than it has leaving processes, the last of them have no node.
     fn next_move(&mut self, process: &'a ProcessOnNode) -> DrainMove {
         let with_space = self.with_space.entry(&process.work).or_default();
         let has_space = *with_space > 0;
@@ -169,7 +173,8 @@ impl<'a> SuccessorNodes<'a> {
         if has_space && let Some(nodes) = self.nodes_by_work.get_mut(&process.work) {
             target = nodes.pop().cloned();
         }
-        // Work that gets all that the smaller fleet can give has a verdict without a wait.
+        // The verdict may say that the work does not wait, if the smaller fleet gives it its whole
+        // share.
         let verdict = self.forecast.with.verdicts.get(&process.work);
         let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
         let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| verdict.reason);

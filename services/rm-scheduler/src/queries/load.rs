@@ -13,22 +13,23 @@ use crate::context::view::NewestRound;
 use crate::node_space::NodeSpace;
 use crate::queries::shares;
 
+/// Returns demand and supply for `GET /v1/load`.
 pub fn compute_load(snapshot: &Snapshot, newest: &NewestRound) -> Load {
     let classes: Vec<ClassLoad> = newest
         .shares
         .classes
         .iter()
-        .map(|(name, share)| class(snapshot, name, share))
+        .map(|(name, share)| class_load(snapshot, name, share))
         .collect();
     Load {
         round: newest.round,
         at: newest.at,
-        pools: pools(snapshot, newest, &classes),
+        pools: pool_loads(snapshot, newest, &classes),
         classes,
     }
 }
 
-fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad {
+fn class_load(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad {
     let mut load = ClassLoad {
         class: name.to_owned(),
         policy: shares::share_policy(share.policy),
@@ -60,7 +61,7 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     load
 }
 
-fn pools(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) -> Vec<PoolLoad> {
+fn pool_loads(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) -> Vec<PoolLoad> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
@@ -98,10 +99,14 @@ fn pools(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) -> Ve
     }
     for (work, pool) in work_without_shares(snapshot) {
         let verdict = newest.verdicts.get(work).map(|verdict| verdict.numbers);
-        if let (Some(pool), Some(it)) = (pools.get_mut(pool), verdict) {
-            let quanta = |processes: u64| processes.saturating_mul(it.quanta);
-            pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
-            pool.awarded = pool.awarded.saturating_add(quanta(it.current_processes));
+        if let (Some(pool), Some(numbers)) = (pools.get_mut(pool), verdict) {
+            let quanta = |processes: u64| processes.saturating_mul(numbers.quanta);
+            pool.requested = pool
+                .requested
+                .saturating_add(quanta(numbers.wanted_processes));
+            pool.awarded = pool
+                .awarded
+                .saturating_add(quanta(numbers.current_processes));
         }
     }
     for (name, orders) in orders {
@@ -164,6 +169,8 @@ fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
     }
 }
 
+/// Counts the node in the row of its capacity, and in the row of its free quanta if it is partly
+/// used.
 fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &NodeSpace) {
     let new_row = |order| NodesOfOrder {
         order,

@@ -19,7 +19,7 @@ pub fn page(
     records: &BTreeMap<AllocationId, AllocationRecord>,
     filter: &NodeFilter,
 ) -> Occupancy {
-    let (names, more) = page_names(snapshot, filter);
+    let (names, has_more) = page_names(snapshot, filter);
     let mut by_node: BTreeMap<&NodeName, Vec<HeldAllocation>> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
         if names.contains(&allocation.node) {
@@ -33,15 +33,15 @@ pub fn page(
             let on_node = by_node.remove(*name).unwrap_or_default();
             let shares = on_node.iter().filter_map(|(id, allocation)| {
                 let record = records.get(*id)?;
-                Some(occupancy(snapshot, record, allocation))
+                Some(to_occupancy(snapshot, record, allocation))
             });
             NodeOccupancy {
                 shares: shares.collect(),
-                ..node(snapshot, name, &on_node)
+                ..node_without_shares(snapshot, name, &on_node)
             }
         })
         .collect();
-    let last = nodes.last().filter(|_| more);
+    let last = nodes.last().filter(|_| has_more);
     Occupancy {
         next_cursor: last.map(|node| node.node.to_string()),
         nodes,
@@ -49,6 +49,7 @@ pub fn page(
     }
 }
 
+/// Returns the names of the nodes on the page, and whether more nodes follow.
 fn page_names<'a>(
     snapshot: &'a Snapshot,
     filter: &'a NodeFilter,
@@ -74,7 +75,12 @@ fn page_names<'a>(
     (page, found.next().is_some())
 }
 
-fn node(snapshot: &Snapshot, name: &NodeName, allocations: &[HeldAllocation]) -> NodeOccupancy {
+/// Returns a node without the list of its allocations.
+fn node_without_shares(
+    snapshot: &Snapshot,
+    name: &NodeName,
+    allocations: &[HeldAllocation],
+) -> NodeOccupancy {
     let known = snapshot.nodes.get(name);
     let mut space = NodeSpace::new(snapshot, known);
     for (_, allocation) in allocations {
@@ -101,7 +107,7 @@ fn node(snapshot: &Snapshot, name: &NodeName, allocations: &[HeldAllocation]) ->
         processes: space.processes,
         // Pools with queues do not grant whole nodes.
         reservable: up && space.fixed == 0 && !is_divided(snapshot, &pool),
-        classes: classes(snapshot, &pool),
+        classes: usable_classes(snapshot, &pool),
         shares: Vec::new(),
         pool,
     }
@@ -109,7 +115,7 @@ fn node(snapshot: &Snapshot, name: &NodeName, allocations: &[HeldAllocation]) ->
 
 /// Returns the classes that may use this pool. A `FAIR_SHARE` class may use its own pool and the
 /// pools below it, any other class only its own. The list is empty in a tree with queues.
-fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
+fn usable_classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {
         return Vec::new();
     }
@@ -122,7 +128,8 @@ fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     classes.map(|(name, _)| name.clone()).collect()
 }
 
-fn occupancy(
+/// Converts one allocation.
+fn to_occupancy(
     snapshot: &Snapshot,
     record: &AllocationRecord,
     allocation: &Allocation,

@@ -1,5 +1,5 @@
-//! Compares two snapshots and a forecast to find what would change if a policy came into force now.
-//! The code is pure.
+//! Effects of a policy that would come into force now. Snapshots and forecasts without and with the
+//! policy are compared. The code is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,10 @@ use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-/// Most entries of each list.
+/// Maximum number of entries of each list.
 const MAX_ENTRIES: usize = 1_000;
 
+/// Returns the changes. `before` and `after` are the snapshots without and with the policy.
 pub fn policy_moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
     let (without, with) = (&forecast.without, &forecast.with);
     let started = added_processes(&count_starts(with), &count_starts(without));
@@ -20,16 +21,16 @@ pub fn policy_moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) ->
     PolicyMoves {
         rounds: with.rounds,
         settled: with.settled,
-        nodes: nodes(before, after),
-        work: work((before, without), (after, with)),
-        classes: classes(without, with),
-        users: users(without, with),
+        nodes: node_shifts(before, after),
+        work: work_shifts((before, without), (after, with)),
+        classes: class_shifts(without, with),
+        users: user_shifts(without, with),
         started,
         preempted,
     }
 }
 
-fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
+fn node_shifts(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
     let pairs = before.nodes.iter().zip(after.nodes.values());
     let moved = pairs.filter(|((_, old), new)| old.pool != new.pool);
     moved
@@ -42,22 +43,25 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
         .collect()
 }
 
-/// Returns the work that gets another class, or whose class gets another kind.
-fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
-    let served = |timeline: &Timeline, work: &WorkId| {
+/// Returns the work that gets another class, or whose class gets another policy, pool or priority.
+fn work_shifts(
+    (before, without): (&Snapshot, &Timeline),
+    (after, with): (&Snapshot, &Timeline),
+) -> Vec<WorkShift> {
+    let serving_class = |timeline: &Timeline, work: &WorkId| {
         let verdict = timeline.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
     };
     let shift = |(work, demand): (&WorkId, &snapshot::Demand)| {
-        let (old, new) = (served(before.1, work), served(after.1, work));
+        let (old, new) = (serving_class(without, work), serving_class(with, work));
         let class = |snapshot: &Snapshot, name: &Option<String>| {
             let name = name.as_ref()?;
             snapshot.classes.get(name).cloned()
         };
         let why = reason_of_shift(
-            (old.as_deref(), class(before.0, &old)),
-            (new.as_deref(), class(after.0, &new)),
+            (old.as_deref(), class(before, &old)),
+            (new.as_deref(), class(after, &new)),
         )?;
         Some(WorkShift {
             work: work.clone(),
@@ -67,10 +71,11 @@ fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<Wo
             why,
         })
     };
-    let all = before.0.demand.iter();
+    let all = before.demand.iter();
     all.filter_map(shift).take(MAX_ENTRIES).collect()
 }
 
+/// Name and rules of the class that serves a piece of work. Both are `None` if no class does.
 type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
 
 /// Returns the reason of the change. Returns `None` if only amounts change for the work.
@@ -102,7 +107,7 @@ fn reason_of_shift(before: Served<'_>, after: Served<'_>) -> Option<String> {
     (old != new).then(|| format!("the priority of its class would be {new} instead of {old}"))
 }
 
-fn classes(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
+fn class_shifts(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
     let (old, new) = (&without.shares.classes, &with.shares.classes);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let due_quanta = |timeline: &Timeline, name: &String| {
@@ -121,7 +126,8 @@ fn classes(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
         .collect()
 }
 
-fn users(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
+fn user_shifts(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
+    // Due quanta without and with the policy, by class and user.
     let mut dues: BTreeMap<(&String, &UserName), (u64, u64)> = BTreeMap::new();
     for (class, share) in &without.shares.classes {
         for (user, share) in &share.users {
@@ -145,6 +151,7 @@ fn users(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
         .collect()
 }
 
+/// Number of processes by work and user.
 type Counts<'a> = BTreeMap<(&'a WorkId, &'a UserName), u64>;
 
 fn count_starts(timeline: &Timeline) -> Counts<'_> {
@@ -155,7 +162,7 @@ fn count_starts(timeline: &Timeline) -> Counts<'_> {
     counts
 }
 
-/// Counts running processes that would leave. Processes that only the forecast started do not
+/// Counts existing processes that would leave. A process that starts only in the forecast does not
 /// count.
 fn count_leaves(timeline: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();

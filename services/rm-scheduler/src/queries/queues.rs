@@ -1,4 +1,4 @@
-//! Converts queues to a response of the API.
+//! Converts queues to the response of `GET /v1/queues`.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
         kept: carried.map_or(0, reserved_nodes),
         queues: views
             .into_iter()
-            .map(|(queue, view)| entry(queue, view))
+            .map(|(queue, view)| queue_entry(queue, view))
             .collect(),
     }
 }
@@ -52,7 +52,7 @@ fn reserved_nodes(carried: &CarriedQueueState) -> u64 {
     nodes.len() as u64
 }
 
-fn entry(queue: String, view: QueueView) -> QueueEntry {
+fn queue_entry(queue: String, view: QueueView) -> QueueEntry {
     let state = if view.draining {
         QueueState::Draining
     } else if view.configured {
@@ -73,11 +73,11 @@ fn entry(queue: String, view: QueueView) -> QueueEntry {
         running_applications: view.running_applications,
         waiting_applications: view.waiting_applications,
         max_applications: view.max_applications,
-        limits: view.limits.into_iter().map(limit).collect(),
+        limits: view.limits.into_iter().map(limit_entry).collect(),
     }
 }
 
-fn limit(limit: Limit) -> LimitEntry {
+fn limit_entry(limit: Limit) -> LimitEntry {
     LimitEntry {
         users: limit.users,
         groups: limit.groups,

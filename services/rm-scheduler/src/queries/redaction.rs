@@ -1,5 +1,5 @@
-//! Removes names from responses. A caller sees users it knows by name, and all others as sums.
-//! Totals stay the same (S12).
+//! Removes names from responses. A caller sees the users that it may know by name, and all other
+//! users as sums. Totals stay the same (S12).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,10 @@ use hayward_rm_scheduler_api::shares::{
 };
 use hayward_vocabulary::UserName;
 
-/// Stands for all users or groups in a list.
+/// Stands for all users, or for all groups, in a limit.
 const ANY_NAME: &str = "*";
 
+/// Replaces users that the caller does not know by sums.
 pub fn redact_shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
     shares.classes = shares
         .classes
@@ -88,8 +89,8 @@ fn sum_ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
     classes.into_values().collect()
 }
 
-/// Removes names that the caller may not see from limits. The amounts and the caller's own groups
-/// stay.
+/// Removes the names that the caller may not see from the limits of queues. The amounts, and the
+/// groups of the caller, stay.
 pub fn redact_queues(
     mut queues: Queues,
     knows: impl Fn(&str) -> bool,
@@ -114,15 +115,17 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str, amount: u64) -> Value {
+    fn user_share(name: &str, amount: u64) -> Value {
         json!({"user": name, "given": amount, "left": 1, "due": amount, "held": 2 * amount,
                "vacating": 3, "work": []})
     }
 
-    fn all() -> Shares {
+    /// Returns the shares of three users in one class.
+    fn unredacted_shares() -> Shares {
         let class = json!({"class": "normal", "policy": "FAIR_SHARE", "priority": 10,
             "weight": 100, "given": 111, "left": 0, "due": 111, "held": 222, "vacating": 9,
-            "users": [user("ann", 1), user("ben", 10), user("cy", 100)]});
+            "users": [user_share("ann", 1), user_share("ben", 10),
+                user_share("cy", 100)]});
         let line = |user: &str, ms: u64| {
             json!({"user": user, "class": "normal",
                    "due_quantum_ms": ms, "received_quantum_ms": ms + 1})
@@ -138,7 +141,7 @@ mod tests {
     /// Users are named only to callers that know them (S12).
     #[test]
     fn other_users_are_sums_and_totals_still_add_up() {
-        let redacted = redact_shares(all(), |user| user.as_str() == "ann");
+        let redacted = redact_shares(unredacted_shares(), |user| user.as_str() == "ann");
         let class = &redacted.classes[0];
         let names: Vec<_> = class.users.iter().map(|it| it.user.as_str()).collect();
         assert_eq!(names, ["ann"]);
@@ -163,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_caller_that_knows_all_users_sees_everything() {
-        assert_eq!(redact_shares(all(), |_| true), all());
+        let shares = unredacted_shares();
+        assert_eq!(redact_shares(shares.clone(), |_| true), shares);
     }
 
     /// Users are named only to callers that know them (S12).
@@ -171,9 +175,9 @@ mod tests {
     fn limits_of_queues_name_only_known_users_and_own_groups() {
         let limit = json!({"users": ["*", "ann", "ben"], "groups": ["dev", "ops"],
                            "max": {"vcore": 4}});
-        let none = json!({});
-        let queue = json!({"queue": "root", "state": "active", "leaf": true, "guaranteed": none,
-            "max": none, "used": none, "leaving": none, "pending": none, "headroom": none,
+        let empty = json!({});
+        let queue = json!({"queue": "root", "state": "active", "leaf": true, "guaranteed": empty,
+            "max": empty, "used": empty, "leaving": empty, "pending": empty, "headroom": empty,
             "running_applications": 0, "waiting_applications": 0, "limits": [limit]});
         let all = json!({"round": 1, "at": "2026-01-01T00:00:00.000Z",
             "pools": [{"pool": "p", "nodes": 1, "open": 1, "kept": 0, "queues": [queue]}]});

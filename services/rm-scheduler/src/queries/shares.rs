@@ -1,4 +1,4 @@
-//! Converts the shares of a round to a response of the API, field by field.
+//! Converts the shares of a round to the response of `GET /v1/shares`, field by field.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::context::view::NewestRound;
 
-/// Pools that are not planned by shares. Shares list such a pool only while work of a class still
-/// holds quanta in it.
+/// Pools that are not planned by shares. The response lists such a pool only while the shares count
+/// quanta in it, for example of work that a class started before.
 #[derive(Default)]
 pub struct PoolsWithoutShares {
     /// Pools with queues.
@@ -39,15 +39,17 @@ pub fn to_response(newest: &NewestRound, other_pools: PoolsWithoutShares) -> Sha
         capacity: shares.capacity,
         held: shares.held,
         free: shares.free,
-        pools: listed.map(|(name, share)| pool(name, share)).collect(),
+        pools: listed
+            .map(|(name, share)| to_pool_share(name, share))
+            .collect(),
         elsewhere: shares.outside_pools,
-        priorities: shares.priorities.iter().map(priority).collect(),
+        priorities: shares.priorities.iter().map(to_priority_share).collect(),
         classes: shares
             .classes
             .iter()
-            .map(|(name, share)| class(name, share))
+            .map(|(name, share)| to_class_share(name, share))
             .collect(),
-        unclassed: tally(&shares.unclassed),
+        unclassed: to_tally(&shares.unclassed),
         ledger: newest.ledger.clone(),
         ledger_of_others: Vec::new(),
         budgets,
@@ -64,7 +66,7 @@ pub fn share_policy(policy: snapshot::Policy) -> SharePolicy {
     }
 }
 
-fn tally(tally: &plan::Tally) -> Tally {
+fn to_tally(tally: &plan::Tally) -> Tally {
     Tally {
         due: tally.due,
         divided: tally.divided,
@@ -78,7 +80,7 @@ fn tally(tally: &plan::Tally) -> Tally {
     }
 }
 
-fn pool(name: &str, pool: &plan::PoolShare) -> PoolShare {
+fn to_pool_share(name: &str, pool: &plan::PoolShare) -> PoolShare {
     PoolShare {
         pool: name.to_owned(),
         tree: pool.tree.clone(),
@@ -104,7 +106,7 @@ fn pool(name: &str, pool: &plan::PoolShare) -> PoolShare {
     }
 }
 
-fn priority(group: &plan::PriorityShare) -> PriorityShare {
+fn to_priority_share(group: &plan::PriorityShare) -> PriorityShare {
     let turn = |turn: plan::GroupQuanta| Turn {
         available: turn.available,
         taken: turn.assigned,
@@ -115,11 +117,11 @@ fn priority(group: &plan::PriorityShare) -> PriorityShare {
         policy: share_policy(group.policy),
         classes: group.classes.clone(),
         turn: group.group_quanta.map(turn),
-        tally: tally(&group.tally),
+        tally: to_tally(&group.tally),
     }
 }
 
-fn class(name: &str, class: &plan::ClassShare) -> ClassShare {
+fn to_class_share(name: &str, class: &plan::ClassShare) -> ClassShare {
     ClassShare {
         class: name.to_owned(),
         tree: class.tree.clone(),
@@ -128,31 +130,31 @@ fn class(name: &str, class: &plan::ClassShare) -> ClassShare {
         weight: class.weight,
         given: class.assigned,
         left: class.unused,
-        tally: tally(&class.tally),
+        tally: to_tally(&class.tally),
         users: class
             .users
             .iter()
-            .map(|(name, share)| user(name, share))
+            .map(|(name, share)| to_user_share(name, share))
             .collect(),
         others: None,
     }
 }
 
-fn user(name: &UserName, user: &plan::UserShare) -> UserShare {
+fn to_user_share(name: &UserName, user: &plan::UserShare) -> UserShare {
     UserShare {
         user: name.clone(),
         given: user.assigned,
         left: user.unused,
-        tally: tally(&user.tally),
+        tally: to_tally(&user.tally),
         work: user
             .work
             .iter()
-            .map(|(id, share)| work(id, share))
+            .map(|(id, share)| to_work_share(id, share))
             .collect(),
     }
 }
 
-fn work(id: &WorkId, work: &plan::WorkShare) -> WorkShare {
+fn to_work_share(id: &WorkId, work: &plan::WorkShare) -> WorkShare {
     WorkShare {
         work: id.clone(),
         kind: work.kind,
@@ -168,6 +170,6 @@ fn work(id: &WorkId, work: &plan::WorkShare) -> WorkShare {
         counted: work.counted,
         current: work.current,
         leaving: work.leaving,
-        tally: tally(&work.tally),
+        tally: to_tally(&work.tally),
     }
 }

@@ -1,9 +1,10 @@
-//! Forecasts of `what-if`. A query becomes two snapshots, and their forecasts become a response.
-//! The code is pure.
+//! Forecasts of `what-if`: what would happen if work were submitted or nodes were lost, and so on.
+//! A query is applied to a copy of the snapshot. The forecasts without and with the query become
+//! the response. The code is pure.
 //!
 //! Operators and viewers may ask anything. Submitters may ask about actions that are open to them:
-//! submit as themselves and withdraw their own work. They see the work of users they may know by
-//! name, and preemptions for or of their own work. They see everything else as sums, as in
+//! submit as themselves and withdraw their own work. A submitter sees the work of users that it may
+//! know by name, and preemptions for or of its own work. It sees everything else as sums, as in
 //! `/v1/shares` (S12).
 
 mod response;
@@ -24,12 +25,13 @@ use crate::command::FleetCopy;
 
 pub use response::to_response;
 
+/// Limits of a query that are part of the API.
 pub const MAX_SUBMISSIONS: usize = 1_000;
 pub const MAX_INSTANCES: u64 = 1_000;
 pub const MAX_NEW_NODES: u64 = 10_000;
 pub const MAX_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
-/// Upper limits of a query. They are far from overflow and beyond any fleet.
+/// Upper limits of amounts in a query: far from overflow, and larger than any fleet.
 const MAX_PROCESSES: u64 = 1_000_000;
 const MAX_TASKS: u64 = 1_000_000_000;
 const MAX_MEMORY: u64 = 1 << 46;
@@ -51,7 +53,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Returns true if this user may be named to the caller.
+    /// Returns true if the caller may see the name of this user.
     fn knows(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
         let same_tenant = tenant.is_some_and(|it| it.has(user.as_str()));
@@ -62,8 +64,11 @@ impl Requester {
 /// A valid query, applied to a copy of the fleet.
 #[derive(Debug)]
 pub struct ForecastInput {
+    /// The snapshot with the changes of the query.
     pub changed: Snapshot,
+    /// Milliseconds that a task of each submitted job takes, if the query says so.
     pub task_ms: BTreeMap<WorkId, u64>,
+    /// Number of rounds to forecast.
     pub rounds: u64,
 }
 
@@ -160,7 +165,7 @@ pub fn forecast_input(
     changes.apply(&mut changed);
     let is_removed = |host| changes.drain.contains(host) || changes.lose.contains(host);
     for pinned in copy.pinned.iter().filter(|it| is_removed(&it.host)) {
-        // A process that has to leave is no longer bound to its node, as in a round.
+        // A process that must leave is no longer bound to its node, as in a round.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.node_list.clone_from(&pinned.machines);
         }
@@ -179,6 +184,7 @@ fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item 
     with_prefix.filter(move |id| *id == work || id.parent() == *work)
 }
 
+/// Returns the named nodes. Adds a fault for each node that does not exist.
 fn existing_nodes(
     field: &str,
     names: &[NodeName],
@@ -218,7 +224,7 @@ fn add_submissions(
         let Some(work) = name_or_default(submission, index) else {
             continue;
         };
-        let mut demand = demand(submission, user);
+        let mut demand = submitted_demand(submission, user);
         if let Some(queued) = &mut demand.queued {
             queued.groups = if requester.user.as_ref() == Some(&demand.user) {
                 requester.groups.clone()
@@ -314,7 +320,7 @@ fn check_size(pointer: &str, size: &Size, faults: &mut Faults) {
     }
 }
 
-fn demand(submission: &Submission, user: UserName) -> Demand {
+fn submitted_demand(submission: &Submission, user: UserName) -> Demand {
     let job = submission.kind == WorkKind::Job;
     let threads = submission.threads.unwrap_or(1);
     let processes = submission.processes.or(submission.tasks).unwrap_or(1);

@@ -10,10 +10,10 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::Requester;
 use crate::translate::entries;
 
-/// Most entries of one list.
+/// Maximum number of entries of one list.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Returns the response without time and revision, which the caller adds.
+/// Converts a forecast. The caller of this function adds time and revision.
 pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast {
     let timeline = &forecast.with;
     let may_see = |user: &UserName| requester.knows(user);
@@ -23,7 +23,7 @@ pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast 
     let mut waits = waits(timeline);
     waits.retain(|wait| requester.sees_all || wait.user.as_ref().is_some_and(may_see));
     let visible = timeline.leaves.iter().filter(|leave| may_see(&leave.user));
-    let mut leaves: Vec<_> = visible.map(|it| leave(it, requester)).collect();
+    let mut leaves: Vec<_> = visible.map(|it| to_leaves(it, requester)).collect();
     let mut moves = moves(forecast);
     moves.retain(|it| may_see(&it.user));
     truncate("starts", &mut starts, &mut left_out);
@@ -41,12 +41,13 @@ pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast 
         leaves,
         leaves_of_others: leaves_of_others(timeline, requester),
         moves,
-        shares: shares(&forecast.without.shares, &timeline.shares, requester),
+        shares: shares_change(&forecast.without.shares, &timeline.shares, requester),
         drains: Vec::new(),
         left_out,
     }
 }
 
+/// Shortens a list, and records in `left_out` how many entries are missing.
 fn truncate<T>(name: &str, entries: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) {
     if entries.len() > MAX_ENTRIES {
         left_out.insert(name.to_owned(), (entries.len() - MAX_ENTRIES) as u64);
@@ -93,7 +94,7 @@ fn beneficiary_user(leave: &Leave) -> Option<&UserName> {
     receipt.for_user.as_ref()
 }
 
-/// Sums what other users lose to work that the caller may see.
+/// Sums the preemptions of unknown users for work of users that the caller may see.
 fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
     let others = timeline
         .leaves
@@ -108,7 +109,7 @@ fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::O
     (sum.processes > 0).then_some(sum)
 }
 
-fn leave(leave: &Leave, requester: &Requester) -> api::Leaves {
+fn to_leaves(leave: &Leave, requester: &Requester) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
     let visible_receipt =
         receipt.filter(|_| beneficiary_user(leave).is_some_and(|user| requester.knows(user)));
@@ -139,11 +140,15 @@ fn moves(forecast: &Forecast) -> Vec<api::Moves> {
     forecast.moves().into_iter().map(to_moves).collect()
 }
 
-fn shares(without: &plan::Shares, with: &plan::Shares, requester: &Requester) -> api::SharesChange {
+fn shares_change(
+    without: &plan::Shares,
+    with: &plan::Shares,
+    requester: &Requester,
+) -> api::SharesChange {
     let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
     let class = |name: &String| {
         let (without, with) = (without.classes.get(name), with.classes.get(name));
-        class(name, without, with, requester)
+        class_change(name, without, with, requester)
     };
     api::SharesChange {
         capacity: change(without.capacity, with.capacity),
@@ -152,7 +157,7 @@ fn shares(without: &plan::Shares, with: &plan::Shares, requester: &Requester) ->
     }
 }
 
-fn class(
+fn class_change(
     name: &str,
     without: Option<&plan::ClassShare>,
     with: Option<&plan::ClassShare>,

@@ -1,3 +1,6 @@
+//! Tests with a fleet of two nodes of four quanta, without work. The callers are an operator, and
+//! the submitter ann, who is in the group `dev`.
+
 use std::sync::Arc;
 
 use hayward_rm_scheduler_api::policy::Policy;
@@ -28,7 +31,7 @@ fn ann() -> Requester {
 }
 
 /// Returns a copy of a fleet with the shipped policy and two nodes of four quanta.
-fn copy() -> FleetCopy {
+fn fleet_copy() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
     let rules = Rules::new(&Policy::default());
     rules.apply_to(&mut snapshot);
@@ -52,7 +55,7 @@ fn parse(json: &str) -> WhatIf {
 }
 
 fn faults(json: &str) -> Vec<String> {
-    let faults = forecast_input(&parse(json), &operator(), &copy()).unwrap_err();
+    let faults = forecast_input(&parse(json), &operator(), &fleet_copy()).unwrap_err();
     faults.into_iter().map(|fault| fault.pointer).collect()
 }
 
@@ -97,7 +100,7 @@ fn faults_of_a_policy_have_pointers_below_it() {
     };
     let copy = FleetCopy {
         preview: Some(Err(vec![fault])),
-        ..copy()
+        ..fleet_copy()
     };
     let found = forecast_input(&WhatIf::default(), &operator(), &copy).unwrap_err();
     assert_eq!(found[0].pointer, "/policy/classes/low/weight");
@@ -105,10 +108,10 @@ fn faults_of_a_policy_have_pointers_below_it() {
 
 #[test]
 fn work_bound_to_a_drained_node_may_move_elsewhere() {
-    let mut snapshot = Snapshot::clone(&copy().snapshot);
+    let mut snapshot = Snapshot::clone(&fleet_copy().snapshot);
     let submission = &parse(r#"{"submissions": [{}]}"#).submissions[0];
     for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
-        let mut wanted = demand(submission, "ann".parse().unwrap());
+        let mut wanted = submitted_demand(submission, "ann".parse().unwrap());
         wanted.node_list = [host.parse().unwrap()].into();
         snapshot.demand.insert(work.parse().unwrap(), wanted);
     }
@@ -120,7 +123,7 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
     let copy = FleetCopy {
         snapshot: Arc::new(snapshot),
         pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
-        ..copy()
+        ..fleet_copy()
     };
     let input = forecast_input(&parse(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
     let machines = |work: &str| {
@@ -148,9 +151,9 @@ fn a_submitter_may_ask_only_about_its_own_actions() {
     assert!(forbidden_fields(&parse(all), &operator()).is_empty());
     assert!(pointers(r#"{"submissions": [{}, {"user": "ann"}]}"#).is_empty());
 
-    let mut snapshot = Snapshot::clone(&copy().snapshot);
+    let mut snapshot = Snapshot::clone(&fleet_copy().snapshot);
     for (work, user) in [("job_a", "ann"), ("job_b", "ben")] {
-        let demand = demand(
+        let demand = submitted_demand(
             &parse(r#"{"submissions": [{}]}"#).submissions[0],
             user.parse().unwrap(),
         );
@@ -158,7 +161,7 @@ fn a_submitter_may_ask_only_about_its_own_actions() {
     }
     let copy = FleetCopy {
         snapshot: Arc::new(snapshot),
-        ..copy()
+        ..fleet_copy()
     };
     let withdraw = parse(r#"{"withdraw": ["job_a", "job_b"]}"#);
     let found = forecast_input(&withdraw, &ann(), &copy).unwrap_err();
@@ -172,7 +175,7 @@ fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
         r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
                             {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
     );
-    let copy = copy();
+    let copy = fleet_copy();
     let input = forecast_input(&query, &operator(), &copy).unwrap();
     let forecast = compare(
         &CompositePlanner,
@@ -199,7 +202,7 @@ fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
     assert_eq!((all.waits.len(), own.waits.len()), (1, 0));
     assert_eq!((all.moves.len(), own.moves.len()), (2, 1));
     assert_eq!(all.shares.held, own.shares.held);
-    // Ben only appears in a sum, and the totals of the class are correct (S12).
+    // Ann sees ben only in a sum, and the totals of each class are the same (S12).
     for (all, visible) in all.shares.classes.iter().zip(&own.shares.classes) {
         assert!(visible.users.iter().all(|it| it.user.as_str() == "ann"));
         let others = visible.others.map_or(0, |it| it.due.with);
@@ -217,7 +220,7 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
             "add_nodes": [{"count": 2, "size": {"memory_bytes": 8589934592}},
                           {"name": "big", "size": {"memory_bytes": 8589934592}}]}"#,
     );
-    let input = forecast_input(&query, &operator(), &copy()).unwrap();
+    let input = forecast_input(&query, &operator(), &fleet_copy()).unwrap();
     let work: Vec<&str> = input.changed.demand.keys().map(WorkId::as_str).collect();
     let expected = [
         "job_what-if-1",
@@ -239,7 +242,8 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
     );
 }
 
-/// Lists of queues use the caller's groups and the known groups of others.
+/// The groups of the caller come from its token. The groups of another user come from the newest
+/// work of that user in a queue.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
     let groups = |requester: &Requester, user: &str, copy: &FleetCopy| {
@@ -251,14 +255,14 @@ fn a_submission_has_the_groups_of_its_user() {
         let demand = demands.find(|it| it.user.as_str() == user && it.max_processes == 1);
         demand.unwrap().queued.as_ref().unwrap().groups.clone()
     };
-    let mut snapshot = Snapshot::clone(&copy().snapshot);
+    let mut snapshot = Snapshot::clone(&fleet_copy().snapshot);
     for (submitted_ms, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
         let submission = Submission {
             queue: Some("root.a".to_owned()),
             processes: Some(9),
             ..serde_json::from_str("{}").unwrap()
         };
-        let mut known = demand(&submission, "ben".parse().unwrap());
+        let mut known = submitted_demand(&submission, "ben".parse().unwrap());
         known.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(submitted_ms);
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
