@@ -1,13 +1,13 @@
 //! Records the inputs and the plan of each round, so that any of them can be replayed.
 //!
 //! For a round that changed something, the recorder stores its exact [`Snapshot`] and its complete
-//! [`Plan`], before anything is dropped from it. Rounds form *chains*: the first is written as a
-//! whole, and each later one as a delta. The cost of a round therefore grows with its changes. A
-//! new chain begins with a term, with a policy, and when the deltas have become as large as the
-//! first round. This limits the cost of writing and of reading. Whole chains are dropped at the
-//! limits.
+//! [`Plan`], before anything is dropped from the plan. Rounds form *chains*: the first round is
+//! written as a whole, and each later round as a delta. The cost of a round therefore grows with
+//! its changes. A new chain begins with a term, with a policy, and when the deltas have become as
+//! large as the first round. This limits the cost of writing and of reading. If the stored rounds
+//! exceed the limits, the oldest chains are deleted.
 //!
-//! The planner reports which verdicts and shares changed, so no plans are compared.
+//! The planner reports which verdicts and shares changed, so this module compares no plans.
 //!
 //! A document is deflated JSON of ordered maps, so equal rounds give equal bytes. Encoding runs on
 //! a thread of its own while the other rows of the transaction are written.
@@ -28,9 +28,10 @@ use crate::config::InputLimits;
 use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
-/// Most rounds of one chain. Reading the last round reads all of them.
+/// Maximum number of rounds of a chain. To read the last round, all rounds of its chain are read.
 const MAX_CHAIN_ROUNDS: u64 = 64;
-/// A chain takes at most 1/N of the bytes, where N is this number. Dropping a chain leaves others.
+/// A chain takes at most 1/N of the allowed bytes, where N is this number. Other chains therefore
+/// remain when the oldest one is deleted.
 const CHAIN_BYTES_DIVISOR: u64 = 4;
 
 /// Decides for each round whether its inputs are recorded.
@@ -42,7 +43,7 @@ pub struct Recorder {
     changes: WorkChanges,
     /// Size of the chain. The bytes of a round are known only after it has been encoded.
     chain_size: Arc<Mutex<ChainSize>>,
-    /// Number of rounds to skip before another chain is tried.
+    /// Number of rounds that are not recorded before another chain is tried.
     rounds_to_skip: u64,
 }
 
@@ -51,9 +52,9 @@ struct ChainSize {
     rounds: u64,
     first_bytes: u64,
     later_bytes: u64,
-    /// True if one of its rounds could not be stored. No later round can be stored either.
+    /// True if a round of the chain could not be stored. Later rounds of the chain depend on it.
     broken: bool,
-    /// True if its first round could not be stored. The next chain would fail too.
+    /// True if the first round of the chain could not be stored. The next chain would fail too.
     first_round_failed: bool,
 }
 
@@ -102,7 +103,8 @@ impl Recorder {
         }
     }
 
-    /// Returns true while the chain may go on and its changes stay below the limit of a snapshot.
+    /// Returns true if the next round can be added to the chain. A chain also ends if the changes
+    /// since its last round are as many as the entries that a whole snapshot may have.
     fn chain_continues(&self) -> bool {
         let changes = self.changes.changed_work_count() as u64;
         self.chain.is_some() && changes <= self.limits.entries && !self.chain_size.lock().is_full()
@@ -128,6 +130,7 @@ impl Recorder {
         Ok(snapshot.take_unrecorded(starts_chain))
     }
 
+    /// Returns the reason why this round is not recorded. Returns `None` if it is recorded.
     fn reason_to_skip(&mut self, snapshot: &Snapshot) -> Option<String> {
         if self.limits.rounds == 0 {
             return Some("inputs_rounds is 0".to_owned());
@@ -183,6 +186,7 @@ impl ChainSize {
         self.broken || self.rounds >= MAX_CHAIN_ROUNDS || self.later_bytes > self.first_bytes
     }
 
+    /// Ends the chain, because a round of it could not be stored.
     fn give_up(&mut self, is_first_round: bool) {
         self.broken = true;
         self.first_round_failed = is_first_round;
@@ -194,13 +198,14 @@ impl Unwritten {
         self.round == self.base
     }
 
-    /// Returns a function that gives up the chain. It is called if encoding takes too long.
+    /// Returns a function that gives up the chain. The store calls this function if encoding takes
+    /// too long.
     pub fn chain_canceller(&self) -> impl FnOnce() + Send + 'static {
         let (chain_size, is_first) = (self.chain_size.clone(), self.is_first_of_chain());
         move || chain_size.lock().give_up(is_first)
     }
 
-    /// Returns how many rounds and bytes earlier chains may take.
+    /// Returns the maximum number of rounds, and of bytes, of all earlier chains together.
     pub fn limits_of_earlier_chains(&self) -> (u64, u64) {
         let InputLimits { rounds, bytes, .. } = self.limits;
         (

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Identifies the format of the documents.
+/// Name of the format of the documents, with its version.
 pub const FORMAT: &str = "hayward-round/1";
-/// Most differences that are reported. A different plan usually differs in many places.
+/// Maximum number of reported differences. A different plan usually differs in many places.
 const MAX_DIFFERENCES: usize = 20;
 
 /// A recorded document with the inputs and the plan of a round.
@@ -51,6 +51,7 @@ struct RawInputs<'a> {
     plan: &'a RawValue,
 }
 
+/// Why a document cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error("this round was not recorded")]
@@ -67,13 +68,17 @@ pub enum Unreadable {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     pub round: u64,
+    /// True if the new plan equals the recorded one.
     pub equal: bool,
+    /// Number of grants in the new plan.
     pub grants: usize,
+    /// Number of orders to leave in the new plan.
     pub vacates: usize,
     /// Number of pieces of work by reason of their verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// JSON pointers to the first places where the plans differ, with both values.
     pub differences: Vec<String>,
+    /// The new plan.
     #[serde(skip)]
     pub plan: Plan,
 }
@@ -105,7 +110,7 @@ impl Replay {
         })
     }
 
-    /// Returns the plan that the production planners make.
+    /// Plans the recorded round again, with the planners of the service.
     pub fn plan(&self) -> Plan {
         CompositePlanner.schedule(&self.snapshot)
     }
@@ -173,6 +178,7 @@ fn collect_differences(pointer: &str, recorded: &Value, now: &Value, found: &mut
     }
 }
 
+/// Compares one member of an object or array. `sides` are the recorded and the new value.
 fn compare_entry(pointer: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
     match sides {
         (Some(recorded), Some(now)) => collect_differences(pointer, recorded, now, found),

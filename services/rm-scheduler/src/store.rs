@@ -1,5 +1,5 @@
-//! All SQL of rm-scheduler. There is one file for each table. Statements write many rows and make
-//! no decisions.
+//! All SQL of rm-scheduler, with one file for each table or group of tables. Statements write many
+//! rows at once and make no decisions.
 
 pub mod allocations;
 pub mod carried;
@@ -24,14 +24,17 @@ use crate::recorder::Unwritten;
 /// The row changes of one batch.
 #[derive(Debug, Default)]
 pub struct Rows {
+    /// Rows to insert or update.
     pub allocations: BTreeMap<AllocationId, AllocationRecord>,
     pub removed_allocations: BTreeSet<AllocationId>,
+    /// Number of the last attempt of each work.
     pub incarnations: BTreeMap<WorkId, u64>,
     pub removed_incarnations: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
     /// Receipts by number.
     pub receipts: BTreeMap<u64, Receipt>,
+    /// Inputs of the round, to be encoded.
     pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
     pub carried: CarriedRows,
@@ -43,7 +46,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Returns how many rows are to be written.
+    /// Returns the number of row changes. It grows with each command that changes rows. A policy
+    /// counts with its generation, because a later policy replaces an earlier one in the batch.
     pub fn weight(&self) -> usize {
         let counts = [
             self.allocations.len(),
@@ -87,8 +91,8 @@ impl Rows {
     }
 }
 
-/// Writes a value as JSON. Types of this crate always serialize. A failure is a defect, and it is
-/// reported as a database error so that the batch is refused as a whole.
+/// Returns a value as JSON. A failure is a defect, because all types of this crate can be
+/// serialized. It is reported as a database error, so that the batch is refused as a whole.
 fn to_json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
@@ -102,6 +106,7 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
+/// Converts an amount of a row to the unsigned type of the code.
 fn unsigned(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }

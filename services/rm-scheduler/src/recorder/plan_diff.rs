@@ -1,5 +1,5 @@
 //! A plan as its difference from the plan recorded before it. Grants and vacates are new in each
-//! plan and are written in full. Only changed verdicts and shares are written.
+//! plan, so all of them are written. Verdicts and shares are written only if they changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tracked_snapshot::apply_changes;
 
-/// Shares by class, user and work. `None` for work that left the class.
+/// Changed shares by class, user and work. `None` for work that left the class.
 type SharesByUser = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,7 +85,8 @@ impl WorkChanges {
 }
 
 impl PlanDiff {
-    /// Returns the plan without verdicts, and with sums in place of shares.
+    /// Returns the plan without verdicts. Its shares are replaced by `sums`, which has the shares
+    /// of classes and users and not of single pieces of work.
     pub fn without_work(plan: &Plan, sums: &Shares) -> Plan {
         Plan {
             round: plan.round,
@@ -105,6 +106,7 @@ impl PlanDiff {
         Self { plan, changes }
     }
 
+    /// Changes the plan that was recorded before to this plan.
     pub fn apply(self, plan: &mut Plan) {
         let before = std::mem::replace(plan, self.plan);
         plan.verdicts = before.verdicts;

@@ -1,3 +1,6 @@
+//! Tests with a fleet of one pool for fair shares and one pool with a queue. Each round is planned
+//! and recorded as in the service, and the recorded rounds are read and replayed.
+
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_capacity::Rounds;
@@ -28,7 +31,8 @@ struct Fleet {
     allocation_count: u64,
     /// Reason why the last round could not be recorded.
     skip_reason: Option<String>,
-    /// Base and bytes of each stored round.
+    /// For each stored round, the first round of its chain and its bytes. The bytes are `None` if
+    /// the round exceeded the limits.
     stored: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
 
@@ -74,8 +78,8 @@ impl Fleet {
     }
 
     fn add_node(&mut self, number: u8, quanta: u64) {
-        let shared = number.is_multiple_of(2);
-        let pool = if shared { "default" } else { "queued" };
+        let is_even = number.is_multiple_of(2);
+        let pool = if is_even { "default" } else { "queued" };
         let node = Node {
             pool: pool.into(),
             capacity: Size::memory(quanta * GIB),
@@ -115,7 +119,8 @@ impl Fleet {
             .set_demand(format!("w{number}").parse().unwrap(), demand);
     }
 
-    /// Plans, records the inputs if something changed, and carries the plan out.
+    /// Plans a round, carries the plan out, and records the inputs if something changed. Returns
+    /// the snapshot before the round, the plan, and whether something changed.
     fn run_round(&mut self) -> (Snapshot, Plan, bool) {
         let round = self.tracked.round + 1;
         self.tracked.set_round(round);
@@ -188,12 +193,16 @@ impl Fleet {
 
 #[derive(Debug, Clone)]
 enum FleetChange {
+    /// Number and quanta of a node.
     Node(u8, u64),
     NodeRemoved(u8),
+    /// Number and quanta of the work.
     Job(u8, u64),
     Service(u8, u64),
+    /// Work in the queue.
     Queued(u8),
     Withdrawn(u8),
+    /// New weight of the class `fair`.
     Policy(u64),
     Nothing,
 }
@@ -280,6 +289,7 @@ proptest! {
     }
 }
 
+/// Creates a fleet of four nodes with four jobs.
 fn busy_fleet(limits: InputLimits) -> Fleet {
     let mut fleet = Fleet::new(limits);
     for number in 0..4 {
@@ -310,20 +320,21 @@ fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
             .map(|(round, _)| round);
         let later: Vec<usize> = chain.skip(1).map(size).collect();
         assert!(later.len() as u64 <= MAX_CHAIN_ROUNDS);
-        let but_last: usize = later.iter().rev().skip(1).sum();
-        assert!(but_last <= size(base), "{later:?} after {}", size(base));
+        let all_but_last: usize = later.iter().rev().skip(1).sum();
+        assert!(all_but_last <= size(base), "{later:?} after {}", size(base));
     }
 }
 
 #[test]
 fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
-    let mut none = busy_fleet(InputLimits {
+    let mut unrecorded = busy_fleet(InputLimits {
         rounds: 0,
         ..LIMITS
     });
-    none.run_round();
-    assert!(none.skip_reason.as_ref().unwrap().contains("inputs_rounds"));
-    assert!(none.stored.is_empty());
+    unrecorded.run_round();
+    let why = unrecorded.skip_reason.clone().unwrap();
+    assert!(why.contains("inputs_rounds"));
+    assert!(unrecorded.stored.is_empty());
 
     let mut fleet = busy_fleet(InputLimits {
         entries: 10,
@@ -357,11 +368,11 @@ fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
         small.run_round();
         assert!(
             small.skip_reason.is_some(),
-            "it rests after {number} rounds"
+            "round {number} after a failed chain is not recorded"
         );
     }
     small.run_round();
-    assert_eq!(small.skip_reason, None, "it is tried again");
+    assert_eq!(small.skip_reason, None, "another chain is tried");
 }
 
 #[test]
@@ -378,7 +389,7 @@ fn encoding_that_takes_too_long_is_given_up() {
     assert_eq!(
         unwritten.encode().unwrap().body,
         None,
-        "the commit no longer waits for it"
+        "a cancelled chain stores no round"
     );
     fleet.run_round();
     assert!(fleet.skip_reason.is_some());

@@ -1,4 +1,4 @@
-//! Tables `allocation` and `incarnation`.
+//! Tables `allocation` and `incarnation`: allocations, and the last attempt number of each work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +23,9 @@ struct PrivateFields {
     trace_parent: Option<String>,
 }
 
-/// Returns the entry and the private fields as one JSON object. They are joined as text, because
-/// the entry contains raw JSON, which serde does not flatten.
-fn body(record: &AllocationRecord) -> Result<String, sqlx::Error> {
+/// Returns the published entry and the private fields as one JSON object. The two objects are
+/// joined as text, because the entry contains raw JSON, which serde does not flatten.
+fn to_body(record: &AllocationRecord) -> Result<String, sqlx::Error> {
     let entry = to_json(&record.entry)?;
     let private = PrivateFields {
         gpus: record.gpus.clone(),
@@ -71,7 +71,10 @@ pub async fn upsert(
         return Ok(());
     }
     let entries = || allocations.values().map(|record| &record.entry);
-    let bodies: Vec<String> = allocations.values().map(body).collect::<Result<_, _>>()?;
+    let bodies: Vec<String> = allocations
+        .values()
+        .map(to_body)
+        .collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into allocation (id, work, node, quanta, incarnation, live, fixed, body)
          select new.id, new.work, new.node, new.quanta, new.incarnation, new.live, new.fixed,
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_reads_as_an_entry_and_keeps_the_private_fields() {
+    fn a_body_can_be_read_as_an_entry_and_as_private_fields() {
         let entry = AllocationEntry {
             id: "alc_1".parse().unwrap(),
             work: "job_1".parse().unwrap(),
@@ -222,7 +225,7 @@ mod tests {
                 trial,
                 trace_parent,
             };
-            let text = body(&record).unwrap();
+            let text = to_body(&record).unwrap();
             assert_eq!(from_json::<AllocationEntry>(&text).unwrap(), record.entry);
             let private: PrivateFields = from_json(&text).unwrap();
             assert_eq!((private.gpus, private.trial), (record.gpus, record.trial));

@@ -1,4 +1,4 @@
-//! Table `carried`: carry-over from one round to the next.
+//! Table `carried`: the state that a round passes to the next one, and further state of rounds.
 
 use sqlx::PgConnection;
 

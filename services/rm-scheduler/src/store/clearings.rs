@@ -26,7 +26,7 @@ pub async fn write(
     }
     let deleted = evacuations
         .iter()
-        .filter(|(_, clearing)| clearing.is_none());
+        .filter(|(_, evacuation)| evacuation.is_none());
     let deleted: Vec<String> = deleted.map(|(key, _)| key.clone()).collect();
     sqlx::query!("delete from clearing where key = any($1)", &deleted)
         .execute(&mut *tx)

@@ -1,5 +1,5 @@
-//! Published entries without rows of their own, because the entry contains all that is known:
-//! verdicts, facts, machines and clearings.
+//! Table `entry`, as written by the publication library: reads published entries that have no table
+//! of their own. These are verdicts, facts, machines and clearings.
 
 use std::collections::BTreeMap;
 

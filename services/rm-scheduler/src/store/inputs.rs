@@ -8,18 +8,21 @@ use tokio::task::JoinHandle;
 use super::signed;
 use crate::recorder::{Encoded, Unwritten};
 
-/// Longest time that a commit waits for the recorder. A commit has to end well within the lease.
+/// Maximum time that a commit waits for the encoding. A commit must end well within the lease of
+/// the leader.
 const ENCODING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A round that is being encoded on a thread of its own while the other rows are written. Encoding
 /// a whole snapshot of a large fleet takes long.
 pub struct Encoding {
     round: u64,
+    /// Number of the first round of the chain.
     base: u64,
-    /// Rounds and bytes that earlier chains may take. `None` unless this is the first round of a
-    /// chain.
+    /// Maximum number of rounds and of bytes of all earlier chains. `None` unless this is the first
+    /// round of a chain.
     earlier_limits: Option<(u64, u64)>,
     encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
+    /// Gives up the chain, because encoding takes too long.
     give_up: Box<dyn FnOnce() + Send>,
 }
 
@@ -37,6 +40,7 @@ impl Encoding {
     }
 }
 
+/// Waits for the encoding and writes the round, without a body if it is too large.
 pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sqlx::Error> {
     if let Some((rounds, bytes)) = encoding.earlier_limits {
         delete_oldest(tx, signed(rounds), signed(bytes)).await?;
@@ -67,7 +71,8 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     .map(drop)
 }
 
-/// Deletes the oldest chains as a whole, until the others are within these rounds and bytes.
+/// Deletes the oldest chains as a whole, until all remaining chains have at most these rounds and
+/// bytes.
 async fn delete_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from round_inputs where base in (
@@ -89,8 +94,9 @@ async fn delete_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result
 pub enum StoredInputs {
     /// Bodies from the first round of its chain to the round itself.
     Chain(Vec<Vec<u8>>),
-    /// The round was not stored. `bytes` is its size, or 0 if encoding took too long.
+    /// The round was not stored.
     TooLarge {
+        /// Size of the encoded round, or 0 if encoding took too long.
         bytes: u64,
     },
     NotFound,

@@ -1,4 +1,4 @@
-//! Table `policy`.
+//! Table `policy`: all generations of the policy. The newest generation is in force.
 
 use hayward_rm_scheduler_api::policy::{PolicyVersion, PolicyView};
 use hayward_vocabulary::Timestamp;

@@ -1,4 +1,4 @@
-//! Tables `pool`, `pool_worker` and `pool_event`.
+//! Tables `pool`, `pool_worker` and `pool_event`: worker pools, their workers and their events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,9 +15,10 @@ use crate::model::{MAX_EVENTS, PoolDescription, PoolRecord};
 #[derive(Debug, Default)]
 pub struct PoolRows {
     pools: BTreeMap<WorkId, PoolRow>,
-    /// Workers by pool. `None` deletes the row.
+    /// Workers by pool and id. `None` deletes the row.
     workers: BTreeMap<(WorkId, AllocationId), Option<Worker>>,
     events: Vec<(WorkId, PoolEvent)>,
+    /// Pools to delete, with their workers and events.
     pub removed: BTreeSet<WorkId>,
 }
 
@@ -28,6 +29,7 @@ struct PoolRow {
     pool: Pool,
 }
 
+/// The column `body` of a pool.
 #[derive(Serialize, Deserialize)]
 struct Body {
     user: UserName,
@@ -47,6 +49,7 @@ impl PoolRow {
 }
 
 impl PoolRows {
+    /// Returns the number of row changes.
     pub fn weight(&self) -> usize {
         self.pools.len() + self.workers.len() + self.events.len() + self.removed.len()
     }
@@ -56,7 +59,7 @@ impl PoolRows {
             .insert(description.id.clone(), PoolRow::new(description, pool));
     }
 
-    /// Adds the rows that differ between `before` and `now`.
+    /// Adds the rows of a pool and its workers that differ between `before` and `now`.
     pub fn insert_changes(&mut self, description: &PoolDescription, before: &Pool, now: &Pool) {
         if !before.is_stored_like(now) {
             self.insert_pool(description, now);
@@ -370,8 +373,8 @@ async fn load_events(
             text: row.text,
             at: Timestamp::from_unix_ms(row.at_ms),
         };
-        // An owner that was down during the worker's death and during the restart still lists the
-        // worker.
+        // An owner that was down when the worker ended and during the restart may still list the
+        // worker. The pool remembers such a worker, and informs the owner.
         if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
             record.pool.remember_dead(dead.clone());
         }

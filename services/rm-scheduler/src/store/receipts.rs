@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::{from_json, signed, to_json, unsigned};
 
-/// Most receipts that are stored, whatever their rounds.
+/// Maximum number of stored receipts.
 pub const MAX_STORED: u64 = 10_000;
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<u64, Receipt>, sqlx::Error> {

@@ -5,10 +5,10 @@ use sqlx::PgConnection;
 
 use super::{from_json, signed, to_json};
 
-/// Most rounds that are stored.
+/// Maximum number of stored rounds.
 pub const MAX_STORED: usize = 1_000;
-/// Most verdicts that are stored for one round. In the first round of a fleet, all work has a
-/// changed verdict.
+/// Maximum number of stored verdicts of a round. In the first round of a fleet, the verdicts of all
+/// work are new.
 pub const MAX_VERDICTS: usize = 1_000;
 
 /// Returns the rounds, oldest first.

@@ -1,4 +1,4 @@
-//! Table `usage`: the fairness ledger.
+//! Table `usage`: the fairness ledger, which has the due and the received quanta of each user.
 
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_vocabulary::UserName;
