@@ -22,13 +22,15 @@ pub struct AllocationRecord {
     pub gpus: Vec<u64>,
     /// User group by which the queue admitted the work. `None` outside queues.
     pub group: Option<String>,
-    /// Number of the trial during which it was granted. `None` if its node was not on trial.
+    /// Number of the trial during which the allocation was granted. `None` if its node was not on
+    /// trial.
     pub trial: Option<u64>,
-    /// Trace parent of an allocation without a launch; other allocations carry it in the launch
-    /// (T5).
+    /// Trace parent of an allocation without a launch. Other allocations have the trace parent in
+    /// their launch (T5).
     pub trace_parent: Option<String>,
 }
 
+/// A policy that comes into force.
 #[derive(Debug)]
 pub struct NewPolicy {
     pub generation: u64,

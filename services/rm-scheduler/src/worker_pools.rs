@@ -1,9 +1,9 @@
-//! Changes of worker pools. Each worker pool has a pure [`Pool`], its description, its events, and
-//! the works that it requests from the planner.
+//! Changes of worker pools. A worker pool has a state machine ([`Pool`], in a crate of its own), a
+//! description, and events for its owner. It requests works from the planner.
 //!
-//! Commands ([`commands`]), changes of its allocations, and time ([`round_updates`]) change a pool.
-//! After each change, the works that it wants are added to the snapshot ([`demand`]). The
-//! changed rows go into the same batch.
+//! Commands ([`commands`]), changes of allocations, and time ([`round_updates`]) change a pool.
+//! After each change, the wanted works of the pool are added to the snapshot ([`demand`]). The
+//! changed rows are written with the same batch.
 
 mod commands;
 mod demand;
@@ -28,7 +28,7 @@ fn now(moment: &Moment) -> Now {
 }
 
 impl Ledger {
-    /// Changes a pool, or leaves it as it is if `act` refuses.
+    /// Changes a pool by `act`, or leaves the pool as it is if `act` refuses.
     fn change_pool<T, E>(
         &mut self,
         id: &WorkId,
@@ -40,8 +40,8 @@ impl Ledger {
         PoolRefusal: From<E>,
     {
         if !batch.is_dry_run() {
-            // Otherwise an owner that calls before the first round would have to connect again
-            // after it.
+            // Otherwise an owner that connects before the first round would be asked to connect
+            // again in that round.
             self.resume_pools(moment, batch);
         }
         let record = self

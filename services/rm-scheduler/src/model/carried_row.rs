@@ -1,4 +1,5 @@
-//! Rows of table `carried`.
+//! Rows of table `carried`: the state that a round passes to the next one, and further state that
+//! survives a restart.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +16,27 @@ pub type CarriedRows = BTreeMap<CarriedKey, CarriedRow>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum CarriedRow {
-    Needy {
-        work: WorkId,
-    },
+    /// Work that is needy, and is placed first in the next round.
+    Needy { work: WorkId },
+    /// Quanta of the node that is promised to a reservation of a whole node.
     Upgrade {
         work: WorkId,
         #[serde(rename = "order")]
         quanta: u64,
     },
-    Ended {
-        work: WorkId,
-    },
-    Claim {
-        work: WorkId,
-        nodes: Vec<NodeName>,
-    },
-    Hit {
-        work: WorkId,
-        round: u64,
-    },
+    /// Work other than a job that lost its process and never gets another one.
+    Ended { work: WorkId },
+    /// Nodes that are cleared for waiting work, one for each process.
+    Claim { work: WorkId, nodes: Vec<NodeName> },
+    /// Round in which the work last lost an allocation to other work.
+    Hit { work: WorkId, round: u64 },
+    /// Account of a class at the time `at`.
     Class {
         class: String,
         at: Timestamp,
         account: Account,
     },
+    /// Account of a user in a class at the time `at`.
     User {
         class: String,
         user: UserName,
@@ -52,10 +50,7 @@ pub enum CarriedRow {
         state: Box<CarriedQueueState>,
     },
     /// Recent preemptions by an external planner in its pool.
-    Moved {
-        pool: String,
-        moved: Box<RecentMoves>,
-    },
+    Moved { pool: String, moved: Box<RecentMoves> },
     /// A queue that is no longer configured and is not empty yet. The queues below it are not
     /// included.
     Draining {
@@ -65,6 +60,7 @@ pub enum CarriedRow {
     },
     /// Quanta preempted in one minute from one user in one pool (B5).
     Spent {
+        /// Minutes since 1970.
         minute: i64,
         pool: String,
         user: UserName,
@@ -93,6 +89,7 @@ impl CarriedRow {
         }
     }
 
+    /// Returns the account of a class or user, and the time at which the account was written.
     pub fn account(&self) -> Option<(Timestamp, Account)> {
         match self {
             Self::Class { at, account, .. } | Self::User { at, account, .. } => {
@@ -102,8 +99,8 @@ impl CarriedRow {
         }
     }
 
-    /// Returns true if this row, written earlier, is still correct. Accounts grow with time, so the
-    /// growth since then is added first.
+    /// Returns true if this row, written earlier, still describes the state of the row `current`.
+    /// An account grows with time, so its growth since the write is added before the comparison.
     pub fn is_still_valid(&self, current: &Self) -> bool {
         match (self.account(), current.account()) {
             (Some((written_at, account)), Some((at, grown))) => {

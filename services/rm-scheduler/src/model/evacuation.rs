@@ -1,4 +1,4 @@
-//! Rows of table `clearing`.
+//! Evacuations of nodes and workers, as stored in table `clearing`.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 /// One order to evacuate a node or a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evacuation {
+    /// Number of the block (`removal_no`) or of the drain.
     pub number: u64,
+    /// Revision of the commit that began the evacuation.
     pub revision: u64,
     pub since: Timestamp,
     /// Time at which the first process had to leave. `None` for a mark, which vacates nothing.
     #[serde(default)]
     pub begun: Option<Timestamp>,
     #[serde(default)]
+    /// The processes of the evacuation.
     pub members: BTreeMap<AllocationId, EvacuatedProcess>,
 }
 
@@ -35,9 +38,11 @@ pub struct EvacuatedProcess {
     #[serde(default)]
     pub ended: bool,
     #[serde(default)]
+    /// How the move of the process ended. `None` until then.
     pub settled: Option<Settled>,
 }
 
+/// How the move of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settled {

@@ -1,4 +1,4 @@
-//! Rows of tables `pool`, `pool_worker` and `pool_event`.
+//! Worker pools, as stored in tables `pool`, `pool_worker` and `pool_event`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,10 +7,11 @@ use hayward_rm_scheduler_worker_pools::Pool;
 use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-/// Most events stored for each pool. An owner that is further behind has to connect again.
+/// Maximum number of stored events of a pool. An owner that has not read an event before it is
+/// dropped must connect again.
 pub const MAX_EVENTS: usize = 1_000;
 
-/// The fixed properties of a worker pool.
+/// The properties of a worker pool that its creation fixes, and the time at which it stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolDescription {
     pub id: WorkId,
@@ -33,9 +34,9 @@ pub struct PoolRecord {
     pub pool: Pool,
     /// The newest events. The newest is last.
     pub events: VecDeque<PoolEvent>,
-    /// Numbers of those works of this pool that are in the snapshot.
-    pub works_in_snapshot: BTreeSet<u64>,
-    /// Monotonic time of the next change that time alone causes.
+    /// Numbers of the requested workers whose work is in the snapshot.
+    pub numbers_in_snapshot: BTreeSet<u64>,
+    /// Monotonic time of the next change that time alone causes. `None` if there is none.
     pub next_tick_ms: Option<u64>,
 }
 
@@ -45,7 +46,7 @@ impl PoolRecord {
             description,
             pool,
             events,
-            works_in_snapshot: BTreeSet::new(),
+            numbers_in_snapshot: BTreeSet::new(),
             next_tick_ms: None,
         }
     }

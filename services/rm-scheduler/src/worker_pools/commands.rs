@@ -21,7 +21,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 use crate::working_set::worker_pools::pool_rules;
 
-/// Most pools at the same time, including stopped pools that can still be read.
+/// Maximum number of pools, including stopped pools that can still be read.
 const MAX_POOLS: usize = 10_000;
 /// Milliseconds for which a stopped pool can be read.
 const STOPPED_RETENTION_MS: u64 = 7 * 24 * 3_600 * 1_000;
@@ -105,6 +105,7 @@ impl Ledger {
         }
     }
 
+    /// Creates a pool, or returns the pool that an earlier request with the same key created.
     fn create_pool(
         &mut self,
         request: CreatePool,
@@ -307,8 +308,9 @@ impl Ledger {
         })
     }
 
-    /// Returns the events for a reader. An owner that identifies itself is fenced. It may read a
-    /// stopped pool until it has read every event and none can follow.
+    /// Returns the events after the number `after`. If the caller is an owner, its connection must
+    /// be the newest one of the pool. The owner may read a stopped pool until it has read every
+    /// event and no event can follow.
     fn read_pool_events(
         &mut self,
         id: &WorkId,

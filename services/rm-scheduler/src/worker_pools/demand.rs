@@ -1,4 +1,4 @@
-//! The works that pools request from the planner.
+//! Requests workers from the planner: each wanted worker of a pool is one work in the snapshot.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::Batch;
@@ -12,21 +12,22 @@ use crate::working_set::Ledger;
 use crate::working_set::worker_pools::work_id;
 
 impl Ledger {
-    /// Updates the works of a pool in the snapshot.
+    /// Adds the missing works of a pool to the snapshot, and withdraws the works that are no longer
+    /// wanted.
     pub(super) fn update_pool_demand(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
         self.request_workers(id);
         let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = record.pool.wanted_numbers();
+        let wanted = record.pool.wanted_numbers();
         let unwanted: Vec<u64> = record
-            .works_in_snapshot
-            .difference(&wants)
+            .numbers_in_snapshot
+            .difference(&wanted)
             .copied()
             .collect();
         record
-            .works_in_snapshot
-            .retain(|number| wants.contains(number));
+            .numbers_in_snapshot
+            .retain(|number| wanted.contains(number));
         for work in unwanted
             .into_iter()
             .filter_map(|number| work_id(id, number))
@@ -36,17 +37,17 @@ impl Ledger {
         }
     }
 
-    /// Adds the works that are wanted and not yet in the snapshot.
+    /// Adds the works of a pool that are wanted and not yet in the snapshot.
     pub(crate) fn request_workers(&mut self, id: &WorkId) {
         let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = record.pool.wanted_numbers();
-        let missing: Vec<u64> = wants
-            .difference(&record.works_in_snapshot)
+        let wanted = record.pool.wanted_numbers();
+        let missing: Vec<u64> = wanted
+            .difference(&record.numbers_in_snapshot)
             .copied()
             .collect();
-        record.works_in_snapshot.extend(&missing);
+        record.numbers_in_snapshot.extend(&missing);
         let description = record.description.clone();
         for number in missing {
             let Some(work) = work_id(id, number) else {
@@ -69,6 +70,7 @@ impl Ledger {
     }
 }
 
+/// Returns the demand of one worker.
 fn worker_demand(description: &PoolDescription, work: WorkId) -> DemandEntry {
     let spec = description.spec.as_ref();
     DemandEntry {

@@ -1,5 +1,5 @@
-//! Applies changes of allocations and of time to worker pools, in the transaction of the change. A
-//! pool is therefore never older than its allocations.
+//! Updates worker pools before and after each round: changed allocations, blocked nodes, and time.
+//! The update is in the transaction of the changed allocations, so both are always consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use crate::working_set::Ledger;
 use crate::working_set::worker_pools::{is_pool_work, pool_and_number};
 
 impl Ledger {
-    /// Applies changes to all worker pools. It runs before and after each round.
+    /// Applies changed allocations, blocked nodes and time to all worker pools.
     pub(crate) fn update_worker_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         self.resume_pools(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
@@ -24,7 +24,7 @@ impl Ledger {
             by_pool.entry(entry.work.parent()).or_default().push(entry);
         }
         for (id, entries) in by_pool {
-            self.notify_pool(&id, moment, batch, |pool, now| {
+            self.update_pool(&id, moment, batch, |pool, now| {
                 let events = allocation_events(pool, &entries);
                 pool.apply_events(events, now);
             });
@@ -38,7 +38,7 @@ impl Ledger {
             .filter(|(_, record)| is_due(record.next_tick_ms));
         let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
         for id in due {
-            self.notify_pool(&id, moment, batch, Pool::tick);
+            self.update_pool(&id, moment, batch, Pool::tick);
         }
     }
 
@@ -60,17 +60,18 @@ impl Ledger {
         let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
             .filter(is_managed)
             .map(|record| (record, blocked_nodes(record)))
-            .filter(|(record, marked)| record.pool.blocked_nodes != *marked)
-            .map(|(record, marked)| (record.description.id.clone(), marked))
+            .filter(|(record, nodes)| record.pool.blocked_nodes != *nodes)
+            .map(|(record, nodes)| (record.description.id.clone(), nodes))
             .collect();
-        for (id, marked) in changed {
-            self.notify_pool(&id, moment, batch, |pool, now| {
-                pool.set_blocked_nodes(marked, now);
+        for (id, nodes) in changed {
+            self.update_pool(&id, moment, batch, |pool, now| {
+                pool.set_blocked_nodes(nodes, now);
             });
         }
     }
 
-    /// Returns the wake at the next tick of a pool, or soon after a pool has requested work.
+    /// Returns the earlier of `wake` and the next time at which a pool must be updated. If a round
+    /// is needed now, for example for requested workers, the wake is soon.
     pub(crate) fn wake_for_pools(&self, wake: Wake, moment: &Moment) -> Wake {
         let ticks = self
             .worker_pools
@@ -92,8 +93,8 @@ impl Ledger {
         })
     }
 
-    /// Makes owners connect again in a new term, and compares pools with the allocations. Runs
-    /// once, before any other change of a pool.
+    /// Compares the pools with the allocations in a new term, and asks their owners to connect
+    /// again. Runs once in a term, before every other change of a pool.
     pub(super) fn resume_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if !std::mem::take(&mut self.worker_pools.resume_pending) {
             return;
@@ -110,11 +111,11 @@ impl Ledger {
         let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in pools {
             let held = held_by_pool.remove(&id).unwrap_or_default();
-            self.notify_pool(&id, moment, batch, |pool, now| pool.recover(&held, now));
+            self.update_pool(&id, moment, batch, |pool, now| pool.recover(&held, now));
         }
     }
 
-    fn notify_pool(
+    fn update_pool(
         &mut self,
         id: &WorkId,
         moment: &Moment,
@@ -125,12 +126,12 @@ impl Ledger {
             change(pool, now);
             Ok::<_, Infallible>(())
         });
-        // The only possible refusal is that the pool was removed. It then has no workers left.
+        // The only possible refusal is that the pool was removed, and such a pool has no workers.
         drop(result);
     }
 }
 
-/// Returns the events for a series of changed allocations.
+/// Converts changed allocations of a pool to events of its state machine.
 fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
     let own_workers = pool
         .workers
@@ -169,7 +170,8 @@ fn ended_event(entry: &AllocationEntry) -> PlatformEvent {
     }
 }
 
-/// Classifies the end of a worker. An ordered end is intended, unless its node was lost.
+/// Classifies the end of a worker. An ordered end is intended, unless the order was given because
+/// the node was lost.
 fn classify_end(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
     let cause = exit.map(|exit| exit.cause);
     // A cause code names a fault of the node that prevented the start (W15).
@@ -239,22 +241,22 @@ mod tests {
             (LaunchUnknown, [Died, Died, Died]),
             (Unknown, [Died, Died, Died]),
         ];
-        for (cause, [plain, before, after]) in table {
+        for (cause, [without, before_run, after_run]) in table {
             let with_code = exit(cause, Some("disk_full"));
             let without_code = exit(cause, None);
             assert_eq!(
                 classify_end(None, Some(&without_code), true),
-                plain,
+                without,
                 "{cause:?}"
             );
             assert_eq!(
                 classify_end(None, Some(&with_code), false),
-                before,
+                before_run,
                 "{cause:?}"
             );
             assert_eq!(
                 classify_end(None, Some(&with_code), true),
-                after,
+                after_run,
                 "{cause:?}"
             );
             for reason in REASONS {
@@ -262,7 +264,7 @@ mod tests {
                 let is_ordered = reason != VacateReason::NodeLost;
                 assert_eq!(
                     ending,
-                    if is_ordered { Intended } else { plain },
+                    if is_ordered { Intended } else { without },
                     "{reason:?} {cause:?}"
                 );
             }

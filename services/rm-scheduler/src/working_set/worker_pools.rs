@@ -1,4 +1,4 @@
-//! Worker pools as part of the working set, and the ids of their works.
+//! The worker pools in memory, and the ids of their works. A worker is one work of its pool.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,10 @@ const ID_PREFIX: &str = "wp_";
 #[derive(Debug, Default)]
 pub struct WorkerPools {
     pub(crate) by_id: BTreeMap<WorkId, PoolRecord>,
-    /// Changed allocations of pools, in order, for the next round.
+    /// Changed allocations of workers, in the order of the changes. They are applied to the pools
+    /// before and after each round.
     pub(crate) changed: Vec<AllocationEntry>,
-    /// True in a new term until owners are asked to connect again.
+    /// True in a new term until the pools have been compared with the allocations.
     pub(crate) resume_pending: bool,
 }
 
@@ -43,7 +44,7 @@ impl WorkerPools {
     pub fn wants(&self, work: &WorkId) -> bool {
         let found =
             pool_and_number(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
-        found.is_some_and(|(record, number)| record.works_in_snapshot.contains(&number))
+        found.is_some_and(|(record, number)| record.numbers_in_snapshot.contains(&number))
     }
 }
 
@@ -55,7 +56,7 @@ impl WorkerPools {
             description, pool, ..
         } = self.by_id.get(&pool)?;
         let spec = description.spec.as_ref()?;
-        // Variables of the pool override those of the owner.
+        // These variables override variables of the same name in the worker spec.
         let mut environment = spec.environment.clone();
         let variables = [
             ("HAYWARD_POOL", description.id.to_string()),
@@ -78,7 +79,7 @@ impl WorkerPools {
     }
 }
 
-/// Returns true if the work is a worker of a pool.
+/// Returns true if the work is a worker of a pool, or the pool itself.
 pub fn is_pool_work(work: &WorkId) -> bool {
     work.as_str().starts_with(ID_PREFIX)
 }
