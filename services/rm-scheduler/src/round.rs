@@ -1,13 +1,14 @@
 //! One round: bring the snapshot up to date, plan, check, carry out.
 //!
-//! A change requests a round. Rounds are at least `round_min_ms` apart. A plan depends on the
-//! snapshot alone, so without a change no plan is outcome. Time is then charged once in
-//! `round_max_ms`. Queues are an exception, because their delays end with time. Work that waits in
-//! them is planned for once in `round_max_ms`. A round that changes something requests the next
-//! one, so jobs grow by doubling.
+//! A change of the snapshot requests a round. Rounds are at least `round_min_ms` apart. A plan
+//! depends on the snapshot alone, so nothing is planned without a change. In that case, only the
+//! use of nodes is charged to users, once in `round_max_ms`. Queues are an exception, because their
+//! delays end with time. While work waits in a queue, a round is planned once in `round_max_ms`. A
+//! round that changes something requests the next one. Jobs may double their processes in each
+//! round.
 //!
-//! Each plan is checked by code that is independent of the planner. Refused parts are dropped and
-//! reported, and never carried out.
+//! Each plan is checked by code that is independent of the planner. Parts that the check refuses
+//! are reported, and never carried out.
 
 mod carry_out;
 mod departures;
@@ -30,15 +31,16 @@ use crate::store::Rows;
 use crate::working_set::planning::RecordedInputs;
 use crate::working_set::{JOB_CONVERTER, Ledger, worker_pools};
 
-/// Least time from one round to the next, as a multiple of the time that a round takes. It is at most
-/// `round_max_ms`.
+/// Minimum time from one round to the next, as a multiple of the time that the last round took. The
+/// setting `round_max_ms` limits this minimum.
 const ROUND_INTERVAL_FACTOR: u64 = 5;
 
 /// The results of a round other than its plan.
 pub(crate) struct RoundOutcome {
     planning_us: u64,
+    /// Parts of the plan that the check refused, as sentences.
     refused: Vec<String>,
-    /// Recorded inputs, or the reason why they are not recorded.
+    /// Inputs to record, or the reason why they are not recorded.
     inputs: RecordedInputs,
     /// Orders to leave that were given before planning.
     leave_orders: Vec<LeaveOrder>,
@@ -46,6 +48,7 @@ pub(crate) struct RoundOutcome {
 }
 
 impl Ledger {
+    /// Runs a round if one is due. Returns when to call this function again.
     pub(crate) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         if !self.followed.all_answered() {
             return Wake::OnCommand;
@@ -57,19 +60,19 @@ impl Ledger {
         self.check_neighbours(moment.monotonic_ms);
         let (min_ms, max_ms) = (self.pause_ms(), self.context.settings.round_max_ms);
         let elapsed_ms = self.timing.since_last_round_ms(moment.monotonic_ms);
-        let interval_ms = if self.timing.needs_round() {
+        let min_interval_ms = if self.timing.needs_round() {
             min_ms
         } else {
             max_ms
         };
-        if elapsed_ms < interval_ms {
-            return self.next_wake(interval_ms - elapsed_ms, moment);
+        if elapsed_ms < min_interval_ms {
+            return self.next_wake(min_interval_ms - elapsed_ms, moment);
         }
         self.timing.set_last_round(moment.monotonic_ms);
         self.charge_usage(moment, batch);
         self.timing.request_round_if(self.queues_depend_on_time());
         if !self.timing.needs_round() {
-            if self.carry_over.accounts_dirty() {
+            if self.carry_over.has_unwritten_accounts() {
                 self.write_carried(moment, batch);
             }
             self.update_view_time(moment, batch);
@@ -86,6 +89,7 @@ impl Ledger {
         )
     }
 
+    /// Takes one round: prepares the snapshot, plans, checks and carries out.
     fn execute_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let round = self.timing.begin_round();
         self.snapshot.set_round(round);
@@ -115,8 +119,8 @@ impl Ledger {
         self.timing.set_cost_ms(cost_ms);
     }
 
-    /// Returns the milliseconds from the start of a round to the next one while a round is needed.
-    /// While planning takes long, most of the time still goes to absorbing changes.
+    /// Returns the minimum time between two rounds. If rounds take long, it is a multiple of their
+    /// duration, so that most of the time remains for absorbing changes.
     fn pause_ms(&self) -> u64 {
         let settings = &self.context.settings;
         let pause_ms = self.timing.cost_ms().saturating_mul(ROUND_INTERVAL_FACTOR);
@@ -157,7 +161,8 @@ impl Ledger {
         )
     }
 
-    /// Records that a neighbour became silent or answers again. Both change what a round may do.
+    /// Records that a neighbour became silent or answers again. While a neighbour is silent, a
+    /// round takes nothing away from work.
     fn check_neighbours(&mut self, now_ms: u64) {
         let silent = self
             .followed
@@ -192,15 +197,15 @@ impl Ledger {
             let Some(record) = self.allocations.get(&vacate.allocation) else {
                 return false;
             };
-            let leaves = is_withdrawn(&record.entry.work);
-            if !leaves {
+            let is_leaving = is_withdrawn(&record.entry.work);
+            if !is_leaving {
                 spared.insert(record.entry.work.clone());
             }
-            leaves
+            is_leaving
         });
-        // A successor would run in addition to the process that stays.
+        // The process of this work stays, so a granted successor would be one process too many.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
-        // The plan is not carried out as outcome, so its carry-over is dropped too.
+        // The plan is not carried out as it was made, so its carry-over is dropped too.
         plan.carried.clone_from(&self.snapshot.carried);
         let silent = self.timing.stale_neighbour().unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
@@ -211,23 +216,23 @@ impl Ledger {
         }
     }
 
-    /// Returns how long to sleep before the next round. The time is shorter if a block, a grace
-    /// period or another wait ends before.
-    fn next_wake(&self, ms: u64, moment: &Moment) -> Wake {
+    /// Returns how long to sleep. The next round is due in `round_in_ms`. The sleep is shorter if a
+    /// block, a grace period or another wait ends before that.
+    fn next_wake(&self, round_in_ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.followed.next_block_end().as_ref().map(until);
         let deadline = self.evacuations.deadlines.first().map(until);
         let budget = self.preempted_last_hour.next_expiry().as_ref().map(until);
         let remaining = |due: u64| due.saturating_sub(moment.monotonic_ms);
         let lost = self.lost_work_due_ms().map(remaining);
-        let proof = self.machine_facts.due_ms().map(remaining);
+        let success = self.machine_facts.due_ms().map(remaining);
         let planner = self.external_planners.due_ms().map(remaining);
-        let first = [block, deadline, budget, lost, proof, planner]
+        let first = [block, deadline, budget, lost, success, planner]
             .into_iter()
             .flatten()
             .min();
         let first = first.unwrap_or(u64::MAX).max(1);
-        Wake::After(Duration::from_millis(ms.min(first)))
+        Wake::After(Duration::from_millis(round_in_ms.min(first)))
     }
 
     /// Returns the monotonic time at which work on a lost node is given up. Returns `None` while a
@@ -259,7 +264,7 @@ impl Ledger {
         }
     }
 
-    /// Drops what the check refuses. Returns the refused parts as text.
+    /// Drops the parts of a plan that the check refuses. Returns them as sentences.
     fn drop_refused_parts(&self, plan: &mut Plan) -> Vec<String> {
         let (accepted, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
         *plan = accepted;

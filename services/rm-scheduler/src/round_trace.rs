@@ -1,8 +1,9 @@
 //! Durations of the phases of a round, and its trace.
 //!
-//! A round that decides something has a trace, with links to the submissions that it decided on.
-//! Its last phase is the commit. Each granted allocation is a child of the commit, with a link to
-//! its submission. Other services add spans for what happens to the allocation (T5).
+//! A round that decides something has a trace, with links to the submissions of the granted work.
+//! The last span of the round is the commit. Each granted allocation is a child of the commit, with
+//! a link to the submission of its work. Other services add spans for what happens to the
+//! allocation (T5).
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,19 +14,22 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traces_enabled;
 use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
-/// Most spans of one round. A round with many trees has many parts.
-const MAX_PART_SPANS: usize = 64;
+/// Maximum number of phases with a span in one round. The phases repeat for each tree of pools.
+const MAX_SPANS: usize = 64;
 
-/// Name, begin and end of a part, measured from the begin of the round.
+/// Phase, begin and end of a part of a round. Both times count from the begin of the round.
 type Part = (&'static str, Duration, Duration);
 
 /// Timer that measures each phase of a round.
 pub(crate) struct RoundTimer {
     started_at: SystemTime,
     started: Instant,
+    /// End of the last part, counted from the begin of the round.
     last_mark: Duration,
+    /// Parts with a span.
     parts: Vec<Part>,
-    unlisted_parts: Vec<Part>,
+    /// Further parts, which have no span.
+    parts_without_span: Vec<Part>,
 }
 
 impl RoundTimer {
@@ -35,11 +39,11 @@ impl RoundTimer {
             started: Instant::now(),
             last_mark: Duration::ZERO,
             parts: Vec::new(),
-            unlisted_parts: Vec::new(),
+            parts_without_span: Vec::new(),
         }
     }
 
-    /// Ends a phase. It began at the last mark.
+    /// Ends a phase that began at the last mark.
     pub fn mark(&mut self, phase: &'static str) {
         let now = self.started.elapsed();
         let from = std::mem::replace(&mut self.last_mark, now);
@@ -47,10 +51,10 @@ impl RoundTimer {
             && *last == phase
         {
             *to = now;
-        } else if self.parts.len() < MAX_PART_SPANS {
+        } else if self.parts.len() < MAX_SPANS {
             self.parts.push((phase, from, now));
         } else {
-            self.unlisted_parts.push((phase, from, now));
+            self.parts_without_span.push((phase, from, now));
         }
     }
 
@@ -68,7 +72,7 @@ impl RoundTimer {
     pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last_mark)];
-        for (phase, from, to) in self.parts.iter().chain(&self.unlisted_parts) {
+        for (phase, from, to) in self.parts.iter().chain(&self.parts_without_span) {
             let duration = to.saturating_sub(*from);
             match sums.iter_mut().find(|(known, _)| known == phase) {
                 Some((_, sum)) => *sum += duration,
@@ -106,7 +110,8 @@ impl RoundTimer {
     }
 }
 
-/// Starts the trace of exchanges that are made before a round is planned and committed with it.
+/// Starts the trace of exchanges of placeholders, which precede the plan of a round and are
+/// committed together with the round.
 pub(crate) fn exchange_trace<'a>(
     round: u64,
     count: usize,
@@ -136,7 +141,7 @@ fn add_links<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a st
     root
 }
 
-/// Returns the trace span of an allocation, if it has one.
+/// Returns the trace parent of an allocation, if the allocation is traced.
 pub(crate) fn allocation_trace_parent(record: &AllocationRecord) -> Option<TraceParent> {
     let launch = record.entry.launch.as_ref();
     let trace_parent = launch.map_or(&record.trace_parent, |launch| &launch.within);
@@ -163,7 +168,7 @@ impl RoundTrace {
         }
     }
 
-    /// Starts the span of an allocation, and returns it.
+    /// Starts the span of an allocation. Returns the trace parent of spans below it.
     pub fn start_allocation_span(
         &mut self,
         span: SpanBuilder,
@@ -214,10 +219,10 @@ mod tests {
         let names: Vec<&str> = timer.parts.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, ["prepare", "snapshot", "what_of"]);
         assert!(timer.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
-        for _ in 0..MAX_PART_SPANS {
+        for _ in 0..MAX_SPANS {
             timer.planning_phase_ended(Phase::Count);
             timer.planning_phase_ended(Phase::Defragment);
         }
-        assert_eq!(timer.parts.len(), MAX_PART_SPANS);
+        assert_eq!(timer.parts.len(), MAX_SPANS);
     }
 }

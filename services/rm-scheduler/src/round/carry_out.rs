@@ -27,6 +27,7 @@ use crate::working_set::planning::RecordedInputs;
 use crate::working_set::successor_requests;
 
 impl Ledger {
+    /// Carries out the plan of a round, and publishes and records the results of the round.
     pub(crate) fn carry_out(
         &mut self,
         decided: Decision,
@@ -47,12 +48,12 @@ impl Ledger {
             .collect();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
-            self.vacate(leave_order(vacate), moment, batch);
+            self.vacate(to_leave_order(vacate), moment, batch);
         }
         let mut grants = Vec::new();
         for grant in plan.grants {
-            // The plan may grant a replacement for a task that it orders to leave. This grant is
-            // dropped, because a task has only one process.
+            // The plan may grant a replacement for a task that the plan itself orders to leave.
+            // Such a grant is dropped, because a task has only one process at a time.
             if !self.is_leaving_task(&grant.work) {
                 grants.push(self.grant(grant, moment, batch));
             }
@@ -127,6 +128,7 @@ impl Ledger {
         )
     }
 
+    /// Creates the allocation of a grant.
     pub(crate) fn grant(
         &mut self,
         grant: plan::Grant,
@@ -206,6 +208,7 @@ impl Ledger {
         id
     }
 
+    /// Orders an allocation to leave. If its end cannot be awaited, the allocation ends at once.
     pub(crate) fn vacate(&mut self, order: LeaveOrder, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(record) = self.allocations.get(&order.allocation) else {
             return;
@@ -221,11 +224,11 @@ impl Ledger {
             purge: order.purge,
         });
         let cause = match entry.launch {
-            // The end is not awaited on a node that cannot answer (`purge`), nor for a reservation,
-            // which has no process.
+            // A node that cannot answer reports no end.
             _ if order.purge => Some(ExitCause::Node),
             // The orchestrator ends the process and reports the end.
             None if awaits_orchestrator => None,
+            // A reservation has no process whose end could be awaited.
             None => Some(ExitCause::Intended),
             Some(_) => None,
         };
@@ -240,13 +243,15 @@ impl Ledger {
         self.set_allocation(record, batch);
         let demand = self.followed.demand().get(work.as_str());
         if demand.is_some_and(|demand| demand.part.is_some()) {
-            // The ended attempt counts until it is settled.
+            // An ended attempt of an application counts against the limit of its part until
+            // job-converter lists the attempt as settled.
             self.refresh_demand(work.as_str());
         }
         self.remove_if_settled(&order.allocation, batch);
     }
 
-    /// Publishes the verdicts whose meaning changed, and returns the first of them.
+    /// Publishes the verdicts whose meaning changed. Returns the first [`rounds::MAX_VERDICTS`] of
+    /// them, for the record of the round.
     fn publish_verdicts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let (mut published, mut postponed) = (0, Vec::new());
@@ -304,6 +309,7 @@ impl Ledger {
         changed
     }
 
+    /// Updates the view that handlers read, once the batch is committed.
     fn update_view(
         &self,
         round: Option<RoundView>,
@@ -312,14 +318,14 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let ledger = self.usage.rows();
-        let all = changes.shares.is_none().then(|| self.planning.shares());
+        let all_shares = changes.shares.is_none().then(|| self.planning.shares());
         let (round_number, at) = (self.timing.round(), moment.now);
         let budgets = self.budgets();
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
             let newest = view.newest_round.get_or_insert_default();
-            changes.apply(all, newest);
+            changes.apply(all_shares, newest);
             (newest.round, newest.at, newest.ledger) = (round_number, at, ledger);
             newest.budgets = budgets;
             view.rounds.extend(round);
@@ -329,7 +335,7 @@ impl Ledger {
         });
     }
 
-    /// Updates time and fairness ledger of the shared view after a round without decisions.
+    /// Updates the time and the fairness ledger of the shared view when nothing was planned.
     pub(crate) fn update_view_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
         let (at, ledger) = (moment.now, self.usage.rows());
         let context = self.context.clone();
@@ -341,7 +347,7 @@ impl Ledger {
     }
 }
 
-fn leave_order(vacate: plan::Vacate) -> LeaveOrder {
+fn to_leave_order(vacate: plan::Vacate) -> LeaveOrder {
     LeaveOrder {
         allocation: vacate.allocation,
         reason: entries::vacate_reason(vacate.reason),
@@ -357,15 +363,18 @@ fn changes_something(round: &RoundView) -> bool {
         || !round.refused.is_empty()
 }
 
-/// Returns true if the texts of two verdicts count as equal. For an external planner, every
-/// difference counts, because the text is the only explanation of its work. For quotas, the text
-/// without amounts counts, because it names the quota. For other reasons, only the note counts.
+/// Returns true if the texts of two verdicts count as equal. Three cases differ:
+///
+/// - Work of an external planner: the whole text is compared, because nothing else explains the
+///   verdict.
+/// - Quotas: the text is compared without amounts, because the words name the quota.
+/// - All other reasons: only the note about an unreachable process is compared.
 fn has_same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
-    let now = || entries::with_note(verdict.detail.clone(), note);
+    let new_text = || entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
-        Reason::OutsidePlanner => earlier.detail == now(),
+        Reason::OutsidePlanner => earlier.detail == new_text(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
-            words_without_amounts(&earlier.detail).eq(words_without_amounts(&now()))
+            words_without_amounts(&earlier.detail).eq(words_without_amounts(&new_text()))
         }
         _ => entries::note(&earlier.detail) == note,
     }

@@ -1,12 +1,13 @@
-//! Orders to leave that are given before a round is planned, so that the plan grants successors.
+//! Orders processes to leave before a round is planned, so that the plan can grant their
+//! successors.
 //!
-//! They concern blocked workers, work on nodes that are blocked for this work alone, drains and
-//! graceful evacuations. Disruption limits bound how many processes leave at a time. A process of a
-//! service leaves after its successor is reserved ([`super::reserve_successors`]), unless its time
-//! is over.
+//! The causes are a blocked worker, a node that is blocked for one job or service, a drain, and a
+//! graceful evacuation. Disruption limits bound how many processes leave at a time. A process of a
+//! service leaves only after its successor is reserved ([`super::reserve_successors`]), unless the
+//! deadline of the order has passed.
 //!
-//! The planner itself vacates nodes that are evacuated immediately. This module only counts their
-//! evacuation.
+//! A node that is evacuated immediately is vacated by the planner. This module only records the
+//! progress of such an evacuation.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
 
-/// A block or a drain in force, as an order to evacuate.
+/// A block or a drain in force, as an order to evacuate a node, one piece of work or a worker.
 struct EvacuationOrder {
     /// `removal_no` of the block, or the number of the drain.
     number: u64,
@@ -34,6 +35,7 @@ struct EvacuationOrder {
     detail: String,
 }
 
+/// The processes that a block or a drain concerns.
 pub(super) enum Affected {
     Node(NodeName),
     /// The processes of one job or service on a node.
@@ -43,23 +45,24 @@ pub(super) enum Affected {
     Nothing,
 }
 
+/// How fast the affected processes leave.
 #[derive(Clone, Copy)]
 enum Pace {
     /// No process leaves.
     Mark,
-    /// The planner vacates everything.
+    /// The planner vacates the whole node in the plan of this round.
     Planned,
+    /// All processes get their order to leave before this round is planned.
     AtOnce,
-    /// Disruption limits decide how many processes leave at a time, until the given time.
-    Limited {
-        until: Until,
-        paused: bool,
-    },
+    /// Disruption limits decide how many processes leave at a time. They apply until `until`.
+    Limited { until: Until, paused: bool },
 }
 
 #[derive(Clone, Copy)]
 enum Until {
+    /// Milliseconds from the begin of the evacuation.
     Grace(u64),
+    /// `None` if there is no deadline.
     Deadline(Option<Timestamp>),
 }
 
@@ -72,6 +75,7 @@ struct Departure {
 }
 
 impl Ledger {
+    /// Orders processes to leave that are due now. Returns the orders.
     pub(crate) fn order_departures(
         &mut self,
         moment: &Moment,
@@ -104,6 +108,7 @@ impl Ledger {
         orders
     }
 
+    /// Returns the blocks in force by their key, and the drains by `drain/NAME`.
     fn evacuation_orders(&self) -> BTreeMap<String, EvacuationOrder> {
         let now = self.snapshot.now;
         let blocks = self.followed.blocks().iter();
@@ -116,7 +121,7 @@ impl Ledger {
         blocks.chain(drains).collect()
     }
 
-    /// Begins and ends evacuations, and records which processes each one concerns.
+    /// Begins and ends evacuations, and records the processes of each evacuation.
     fn update_evacuations(
         &mut self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -181,8 +186,8 @@ impl Ledger {
         }
     }
 
-    /// Chooses the processes that leave now. The oldest evacuation comes first. Under tight limits,
-    /// one node is therefore empty before the next evacuation begins.
+    /// Chooses the processes that leave now, those of the oldest evacuation first. If the
+    /// disruption limits are low, the nodes therefore become empty one after the other.
     fn choose_departures(
         &mut self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -194,7 +199,7 @@ impl Ledger {
         let (staying, mut leaving): (Vec<Departure>, Vec<Departure>) = active
             .into_iter()
             .partition(|it| it.way == DepartureMode::Stay);
-        // A process whose search for a successor failed comes after the others.
+        // Processes whose search for a successor failed come last.
         leaving.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
         let candidates: Vec<Candidate> = leaving.iter().map(|it| it.candidate.clone()).collect();
@@ -205,7 +210,7 @@ impl Ledger {
                 (true, DepartureMode::AfterSuccessor) => self.successors.add(departure.order),
                 (true, _) => orders.push(departure.order),
                 (false, way) => {
-                    self.hold_back(&departure);
+                    self.record_disruption_limit(&departure);
                     if way == DepartureMode::AfterSuccessor {
                         let id = departure.order.allocation;
                         self.successors.add_limited(id, departure.candidate.group);
@@ -229,8 +234,8 @@ impl Ledger {
         orders
     }
 
-    /// Returns the processes that could leave, those of the oldest evacuation first. Each is listed
-    /// once.
+    /// Returns the processes that could leave, those of the oldest evacuation first. A process in
+    /// two evacuations is listed once.
     fn all_departures(
         &self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -249,7 +254,8 @@ impl Ledger {
                 let index = *indices.entry(id).or_insert(departures.len());
                 match departures.get_mut(index) {
                     None => departures.push(departure),
-                    // Two evacuations name this process. The stronger order counts.
+                    // Two evacuations name this process. The order that empties its node faster
+                    // counts.
                     Some(known) if departure.candidate.at_once => *known = departure,
                     Some(known) if known.paused => *known = departure,
                     Some(_) => {}
@@ -259,7 +265,8 @@ impl Ledger {
         departures
     }
 
-    fn hold_back(&mut self, departure: &Departure) {
+    /// Records that the disruption limit holds this process back.
+    fn record_disruption_limit(&mut self, departure: &Departure) {
         let (group, limit) = (
             &departure.candidate.group,
             departure.candidate.limit.unwrap_or(0),
@@ -270,6 +277,7 @@ impl Ledger {
         self.evacuations.held_back.insert(id, reason);
     }
 
+    /// Returns the processes that could leave because of one order.
     fn departures_for(&self, key: &str, order: &EvacuationOrder, now: Timestamp) -> Vec<Departure> {
         let begun = self.evacuations.all.get(key).and_then(|it| it.begun);
         let at_once = match order.pace {
@@ -303,7 +311,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns the detail of an order. It names a failed search for a successor.
+    /// Returns the detail of an order to leave. If the deadline has passed, the detail says why the
+    /// search for a successor failed.
     fn leave_detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
         match self.successors.failure_reason(id) {
             Some(why) if at_once => format!(

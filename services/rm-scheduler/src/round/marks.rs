@@ -1,11 +1,11 @@
-//! Marks of processes of jobs. A mark means no new work.
+//! Marks processes of jobs on nodes with a block of action `mark`. A marked process gets no new
+//! task.
 //!
-//! Processes of jobs lease tasks by themselves, so the mark is published in their allocation. A
-//! marked process gets no new task and ends after its last one. Its work is then granted a process
-//! on another node.
+//! Processes of jobs lease tasks from job-converter, so the mark is published in their allocation.
+//! A marked process ends after its last task. The job is then granted a process on another node.
 //!
-//! Drains and graceful evacuations mark no process. Their processes leave one after the other as
-//! disruption limits allow. A marked process would run out of tasks and leave too early.
+//! Drains and graceful evacuations mark no process. Their processes leave one after the other, as
+//! the disruption limits allow. A mark would let a process run out of tasks and leave too early.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,11 @@ use crate::translate;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Publishes which processes of jobs get no new tasks, where that changed.
+    /// Publishes the marks that were set, changed or ended.
     pub(crate) fn publish_marks(&mut self, batch: &mut Batch<Rows>) {
         let mut marks = self.marks();
         for id in &self.evacuations.marked {
+            // `None` ends the mark of a process that is no longer affected.
             marks.entry(id.clone()).or_insert(None);
         }
         for (id, mark) in marks {
@@ -36,7 +37,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the marked processes, with the reason of each mark.
+    /// Returns the processes that are to be marked, with the reason of each mark.
     fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
         let now = self.snapshot.now;
         let blocks = self.followed.blocks().iter().map(|(_, block)| block);
@@ -57,7 +58,7 @@ fn is_mark(block: &BlockEntry) -> bool {
     block.action == BlockAction::Mark && !block.canary
 }
 
-/// Returns true for a process of a job without an order to leave.
+/// Returns true for a process that takes tasks of a job and has no order to leave.
 fn leases_tasks(record: &AllocationRecord) -> bool {
     let entry = &record.entry;
     entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()

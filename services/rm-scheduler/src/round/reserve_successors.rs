@@ -1,9 +1,10 @@
-//! Reserves a successor before its predecessor is ordered to leave.
+//! Reserves the successor of a process of a service before the process is ordered to leave.
 //!
-//! A round is planned as if these processes were leaving already. A process with a granted
-//! successor gets its order to leave in the same commit, so none leaves without a successor. All
-//! other processes stay as they were, and only the reason of the failure is recorded.
-//! container-manager starts a successor when the end of its predecessor is proven.
+//! The round is planned as if the processes that are to be moved were leaving already. A process
+//! with a granted successor gets its order to leave in the same commit, so no process leaves
+//! without a successor. Every other process stays as it was, and the reason why no successor was
+//! found is recorded. container-manager starts a successor when the end of its predecessor is
+//! proven.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,8 @@ use crate::translate;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Returns the facts that decide how a process leaves.
+    /// Returns the facts that decide how a process leaves. `time_is_over` is true if the deadline
+    /// of its evacuation has passed.
     pub(super) fn leaver(&self, record: &AllocationRecord, time_is_over: bool) -> LeavingProcess {
         let entry = &record.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
@@ -65,6 +67,7 @@ impl Ledger {
         })
     }
 
+    /// Returns true if the work is an active process that has standbys.
     fn has_standbys(&self, work: &WorkId) -> bool {
         let demand = self.followed.demand().get(work.as_str());
         let processor = demand.and_then(|it| it.processor.as_ref().filter(|_| it.apart.is_some()));
@@ -76,7 +79,7 @@ impl Ledger {
         node.is_some_and(|it| it.takes_work && !it.offline && it.block.is_none())
     }
 
-    /// Marks these processes as leaving in the snapshot, for the planner only.
+    /// Marks the processes that need a successor as leaving in the snapshot, for the planner only.
     pub(super) fn mark_waiting_as_leaving(&mut self) {
         let orders = self.successors.waiting_orders.iter();
         let ids: Vec<AllocationId> = orders.map(allocation_of).collect();
@@ -101,7 +104,8 @@ impl Ledger {
         }
     }
 
-    /// Orders processes with a successor to leave, and restores the others. Returns the orders.
+    /// Orders each process with a granted successor to leave, and restores each process without one
+    /// in the snapshot. Returns the orders.
     pub(super) fn vacate_with_successors(
         &mut self,
         plan: &mut Plan,
@@ -149,11 +153,11 @@ impl Ledger {
                 plan.verdicts.entry(work).or_insert(verdict);
             }
         }
-        self.request_round_for_others();
+        self.request_round_for_limited();
         ordered
     }
 
-    /// Undoes the attempt for a process without a successor.
+    /// Restores a process without a successor in the snapshot, and records why none was found.
     fn restore_in_place(
         &mut self,
         id: &AllocationId,
@@ -171,7 +175,8 @@ impl Ledger {
         let detail = format!("its next place has to be found first: {reason}");
         let held_back = &mut self.evacuations.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, detail));
-        // An external planner responds in a later round. That round has to make the same attempt.
+        // An external planner responds in a later round, which must make the same attempt. The
+        // number of the last attempt therefore stays, and so does the order of the processes.
         let round = if self.awaits_external_planner(work) {
             self.successors.last_attempt(id)
         } else {
@@ -186,16 +191,16 @@ impl Ledger {
         }
     }
 
-    /// Requests a round if a failed attempt leaves its disruption limit to another process of the
-    /// group.
-    fn request_round_for_others(&mut self) {
+    /// Requests a round if an attempt failed in this round, and the disruption limit still holds
+    /// back another process of the same job or service.
+    fn request_round_for_limited(&mut self) {
         let allocations = &self.allocations;
-        let stays = |id: &AllocationId| {
+        let stays_in_place = |id: &AllocationId| {
             let record = allocations.get(id).filter(|it| it.entry.holds());
             record.is_some_and(|it| it.entry.vacate.is_none())
         };
         let search = &mut self.successors;
-        search.failed_attempts.retain(|id, _| stays(id));
+        search.failed_attempts.retain(|id, _| stays_in_place(id));
         let groups = search
             .failed_attempts
             .iter()
@@ -209,7 +214,7 @@ impl Ledger {
         self.timing.request_round_if(waiting.any(has_no_attempt));
     }
 
-    /// Returns the process whose end a new process of this work has to wait for.
+    /// Returns the process that must have ended before a new process of this work starts.
     pub(super) fn predecessor_of_work(&self, work: &WorkId) -> Option<AllocationId> {
         let predecessor = self.successors.predecessors.get(work);
         let awaited = || self.evacuations.awaited_predecessor(work);
@@ -217,8 +222,8 @@ impl Ledger {
         predecessor.or_else(awaited).cloned().or_else(exclusive)
     }
 
-    /// Returns the oldest process of exclusive work that has not ended, even if it was not ordered
-    /// to leave (I4).
+    /// Returns the oldest process that has not ended, if the work is exclusive. The process counts
+    /// even if it was not ordered to leave (I4).
     fn oldest_exclusive(&self, work: &WorkId) -> Option<AllocationId> {
         let demand = self.followed.demand().get(work.as_str())?;
         let is_exclusive = demand.processor.is_some() && demand.when_unreachable.is_exclusive();

@@ -12,6 +12,7 @@ pub(crate) struct Allocations {
     by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
     /// Allocations of each node that hold their quanta.
     by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
+    /// Number of the last attempt of each piece of work.
     incarnations: BTreeMap<WorkId, u64>,
 }
 
@@ -38,6 +39,7 @@ impl Allocations {
         self.by_id.contains_key(id)
     }
 
+    /// Returns true if the allocation exists and has not ended.
     pub fn holds(&self, id: &AllocationId) -> bool {
         self.get(id).is_some_and(|it| it.entry.holds())
     }
@@ -50,6 +52,7 @@ impl Allocations {
         self.by_id.values()
     }
 
+    /// Returns all allocations of a piece of work, including ended ones.
     pub fn of_work(&self, work: &WorkId) -> impl Iterator<Item = &AllocationRecord> + Clone {
         let ids = self.by_work.get(work).into_iter().flatten();
         ids.filter_map(|id| self.by_id.get(id))
@@ -78,7 +81,7 @@ impl Allocations {
         })
     }
 
-    /// Returns the works with an allocation or an attempt number.
+    /// Returns the works with an allocation or an incarnation. A work may occur twice.
     pub fn works(&self) -> impl Iterator<Item = &WorkId> {
         self.by_work.keys().chain(self.incarnations.keys())
     }
@@ -91,15 +94,15 @@ impl Allocations {
             let on_node = self.by_node.entry(entry.node.clone()).or_default();
             on_node.insert(entry.id.clone());
         } else {
-            take(&mut self.by_node, &entry.node, &entry.id);
+            remove_from_index(&mut self.by_node, &entry.node, &entry.id);
         }
         self.by_id.insert(entry.id.clone(), record);
     }
 
     pub fn remove(&mut self, id: &AllocationId) {
         if let Some(record) = self.by_id.remove(id) {
-            take(&mut self.by_work, &record.entry.work, id);
-            take(&mut self.by_node, &record.entry.node, id);
+            remove_from_index(&mut self.by_work, &record.entry.work, id);
+            remove_from_index(&mut self.by_node, &record.entry.node, id);
         }
     }
 
@@ -113,14 +116,18 @@ impl Allocations {
         *last
     }
 
-    /// Removes the attempt number of a work. Returns false if there was none.
+    /// Removes the incarnation of a work. Returns false if there was none.
     pub fn forget_incarnation(&mut self, work: &WorkId) -> bool {
         self.incarnations.remove(work).is_some()
     }
 }
 
-/// Removes an id from an index. Removes its key too if no id is left.
-fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<AllocationId>>, key: &K, id: &AllocationId) {
+/// Removes an id from an index, and the key if no id is left below the key.
+fn remove_from_index<K: Ord>(
+    index: &mut BTreeMap<K, BTreeSet<AllocationId>>,
+    key: &K,
+    id: &AllocationId,
+) {
     if let Some(ids) = index.get_mut(key) {
         ids.remove(id);
         if ids.is_empty() {

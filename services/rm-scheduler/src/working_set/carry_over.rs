@@ -1,10 +1,12 @@
 //! Carry-over of one round to the next, as rows that survive a restart.
 //!
-//! A round writes the rows it changed, in its own transaction. An account grows with time alone.
-//! Its row therefore contains a time and a rate, and it is written again only when the rate
-//! changes. There are at most five rows for a piece of work, one for a class, and one for a user of
-//! a class. Each pool with an external planner has one. The rows of
-//! [`preemption_spending`](super::preemption_spending) are in addition.
+//! A round writes the rows it changed, in its own transaction. The account of a class or user says
+//! how many quanta rounding has withheld. It grows with time even if nothing changes. Its row
+//! therefore contains a time and a rate, and is written again only when the rate changes.
+//!
+//! The number of rows is limited. There are at most five for a piece of work, one for a class, and
+//! one for a user of a class. A pool with an external planner has one. The rows of
+//! [`preemption_spending`](super::preemption_spending) are in the same table.
 
 use std::sync::Arc;
 
@@ -16,8 +18,9 @@ use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 use crate::store::Rows;
 use crate::working_set::{Ledger, queues};
 
-/// Most accounts that are written with one round. Others wait until [`WRITE_EVERY_MS`] have passed,
-/// because in a class of many users each start and each end changes all accounts.
+/// Maximum number of accounts that each round writes. If more accounts changed, all of them wait
+/// until [`WRITE_EVERY_MS`] have passed since the last write. In a class of many users, each start
+/// and each end of a process changes all accounts.
 const MAX_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
@@ -133,7 +136,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
             }
             CarriedRow::Queues { pool, state } => drop(carried.queues.insert(pool, *state)),
             CarriedRow::Moved { pool, moved } => drop(carried.recent_moves.insert(pool, *moved)),
-            // Rows of the last hour and of draining queues do not belong to the carry-over.
+            // Preempted quanta of the last hour and draining queues are no carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
     }
@@ -143,9 +146,10 @@ pub fn restore(rows: &CarriedRows) -> Carried {
 pub(crate) struct CarryOver {
     /// Rows that are equal to those in the database.
     rows: CarriedRows,
+    /// Monotonic milliseconds of the last write of accounts.
     accounts_written_ms: u64,
-    /// True if some accounts are not yet written to rows.
-    accounts_dirty: bool,
+    /// True if changed accounts wait for their write.
+    has_unwritten_accounts: bool,
 }
 
 impl CarryOver {
@@ -153,7 +157,7 @@ impl CarryOver {
         Self {
             rows,
             accounts_written_ms: now_ms,
-            accounts_dirty: false,
+            has_unwritten_accounts: false,
         }
     }
 
@@ -161,11 +165,12 @@ impl CarryOver {
         &self.rows
     }
 
-    pub fn accounts_dirty(&self) -> bool {
-        self.accounts_dirty
+    pub fn has_unwritten_accounts(&self) -> bool {
+        self.has_unwritten_accounts
     }
 
-    /// Replaces the rows by those of this moment. Returns the rows to write and the keys to delete.
+    /// Replaces the rows by `rows`, except for accounts that wait. Returns the rows to write and
+    /// the keys to delete.
     fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
         let removed = self.rows.keys().filter(|key| !rows.contains_key(*key));
         let removed: Vec<CarriedKey> = removed.cloned().collect();
@@ -177,8 +182,8 @@ impl CarryOver {
         let is_account = |row: &CarriedRow| row.account().is_some();
         let accounts = rows.values().filter(|row| is_account(row)).count();
         let since = now_ms.saturating_sub(self.accounts_written_ms);
-        self.accounts_dirty = accounts > MAX_ACCOUNTS && since < WRITE_EVERY_MS;
-        if self.accounts_dirty {
+        self.has_unwritten_accounts = accounts > MAX_ACCOUNTS && since < WRITE_EVERY_MS;
+        if self.has_unwritten_accounts {
             rows.retain(|_, row| !is_account(row));
         } else if accounts > 0 {
             self.accounts_written_ms = now_ms;
@@ -200,9 +205,9 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         // Accounts of removed classes are dropped.
-        let known = |class: &String| self.snapshot.classes.contains_key(class);
-        carried.deficits.classes.retain(|class, _| known(class));
-        carried.deficits.users.retain(|class, _| known(class));
+        let is_known = |class: &String| self.snapshot.classes.contains_key(class);
+        carried.deficits.classes.retain(|class, _| is_known(class));
+        carried.deficits.users.retain(|class, _| is_known(class));
         self.snapshot.set_carried(carried);
         self.write_carried(moment, batch);
     }
@@ -232,6 +237,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns a carry-over with one row of most kinds.
     fn carried() -> Carried {
         let work = |id: &str| WorkId::new(id).unwrap();
         let account = |owed, rate| Account {
@@ -288,7 +294,7 @@ mod tests {
                 .iter()
                 .all(|(key, row)| written[key].is_still_valid(row))
         );
-        // The accounts of class and user were written at different times.
+        // The row of the class is older than the row of the user.
         let mut mixed = written;
         let user: CarriedKey = ("user", "ann normal".to_owned());
         mixed.insert(user.clone(), current[&user].clone());

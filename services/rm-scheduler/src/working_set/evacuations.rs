@@ -1,10 +1,13 @@
-//! Progress of evacuations: one entry of `clearings` for each block and each drain in force. For a
-//! mark, no processes are counted.
+//! Progress of evacuations, published as `clearings`: one entry for each block and each drain in
+//! force. A block that only marks its node has an entry without processes.
 //!
-//! An evacuation remembers its processes, because a later attempt of the same work shows whether
-//! each was moved. A process counts as moving from the order to leave until a successor runs or
-//! none is wanted. Progress is published at most once a round and stored in rows. A new term
-//! therefore neither counts processes again nor moves more at a time than the limits allow.
+//! An evacuation remembers its processes. A process was moved if a later attempt of the same work
+//! runs. A process counts as moving from its order to leave until a successor runs or none is
+//! wanted.
+//!
+//! Progress is published at most once a round, and stored in rows. After a restart, processes are
+//! therefore not counted twice, and no more processes move at a time than the disruption limits
+//! allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +24,8 @@ use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 use crate::working_set::nodes_on_trial::wanted_processes;
 
-/// Most blockers published for one evacuation.
+/// Maximum number of published blockers of one evacuation. A blocker is a process that has not
+/// left.
 const MAX_BLOCKERS: usize = 100;
 
 #[derive(Debug, Default)]
@@ -30,8 +34,10 @@ pub(crate) struct Evacuations {
     pub(crate) all: BTreeMap<String, Evacuation>,
     /// Evacuations as written to rows.
     written: BTreeMap<String, Evacuation>,
+    /// Published entries by the same keys.
     published: BTreeMap<String, ClearingEntry>,
-    /// Processes that could have left in this round and were not ordered to, each with the reason.
+    /// Processes that got no order to leave in this round, although they are to leave. Each has the
+    /// reason.
     pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
     /// Works with a process that is not settled.
     unsettled: BTreeSet<WorkId>,
@@ -60,7 +66,7 @@ impl Evacuations {
         }
     }
 
-    /// Returns true if a process of this work may be a successor.
+    /// Returns true if a process of this work may be the successor that an evacuation waits for.
     pub fn may_have_successor(&self, work: &WorkId) -> bool {
         self.unsettled.contains(work)
     }
@@ -87,8 +93,9 @@ impl Evacuations {
         }
     }
 
-    /// Returns the process whose end a successor of this work has to wait for. Later successors
-    /// wait for it too, because the first one may be lost before its start.
+    /// Returns the process that must have ended before a successor of this work starts. All later
+    /// successors wait for the same process, because the first successor may be lost before its
+    /// start.
     pub fn awaited_predecessor(&self, work: &WorkId) -> Option<&AllocationId> {
         let mut members = self.all.values().flat_map(|it| &it.members);
         let awaited =
@@ -96,6 +103,7 @@ impl Evacuations {
         awaited.map(|(id, _)| id)
     }
 
+    /// Returns the processes that already count as the successor of an evacuated process.
     fn claimed_successors(&self) -> BTreeSet<AllocationId> {
         let members = self.all.values().flat_map(|it| it.members.values());
         members
@@ -108,7 +116,7 @@ impl Evacuations {
 }
 
 impl Ledger {
-    /// Updates the state of every process of every evacuation.
+    /// Updates which processes of all evacuations have ended, and which have a successor.
     pub(crate) fn settle_evacuations(&mut self) {
         let mut claimed = self.evacuations.claimed_successors();
         let mut all = std::mem::take(&mut self.evacuations.all);
@@ -125,6 +133,7 @@ impl Ledger {
         self.evacuations.all = all;
     }
 
+    /// Updates one process of an evacuation. `claimed` are the successors of other processes.
     fn settle(
         &self,
         id: &AllocationId,
@@ -145,7 +154,7 @@ impl Ledger {
         if let Some(successor) = successors.iter().find(is_running) {
             claimed.insert(successor.entry.id.clone());
             member.settled = Some(Settled::Replaced(successor.entry.id.clone()));
-        } else if successors.is_empty() && !self.is_wanted_processes(&member.work) {
+        } else if successors.is_empty() && !self.wants_another_process(&member.work) {
             member.settled = Some(Settled::Unwanted);
         }
     }
@@ -161,8 +170,8 @@ impl Ledger {
         let mut later: Vec<&AllocationRecord> = records
             .filter(|record| {
                 let entry = &record.entry;
-                let stays = entry.holds() && entry.vacate.is_none();
-                stays
+                let is_staying = entry.holds() && entry.vacate.is_none();
+                is_staying
                     && entry.incarnation > member.evacuated_incarnation
                     && !claimed.contains(&entry.id)
             })
@@ -171,9 +180,9 @@ impl Ledger {
         later
     }
 
-    /// Returns true if the work could use one more process. Its entitlement does not matter,
-    /// because it had this process before.
-    fn is_wanted_processes(&self, work: &WorkId) -> bool {
+    /// Returns true if the work could use one more process. The entitlement does not matter,
+    /// because the work had this process before its evacuation.
+    fn wants_another_process(&self, work: &WorkId) -> bool {
         let demand = self.snapshot.demand.get(work);
         demand.is_some_and(|demand| wanted_processes(demand) > self.staying_processes(work))
     }
@@ -242,9 +251,11 @@ impl Ledger {
         workers
     }
 
+    /// Returns the entry of an evacuation.
     fn progress(&self, evacuation: &Evacuation, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
-        let count = |counts: &dyn Fn(&EvacuatedProcess) -> bool| {
-            evacuation.members.values().filter(|it| counts(it)).count() as u64
+        let count = |is_counted: &dyn Fn(&EvacuatedProcess) -> bool| {
+            let members = evacuation.members.values();
+            members.filter(|it| is_counted(it)).count() as u64
         };
         let failed = |it: &EvacuatedProcess| {
             it.awaits_successor() && self.successors(it, claimed).is_empty()
@@ -264,6 +275,7 @@ impl Ledger {
         }
     }
 
+    /// Returns why a process has not left yet. Returns `None` if nothing holds it back.
     fn blocker(&self, record: &AllocationRecord) -> Option<Blocker> {
         let entry = &record.entry;
         let node = self.followed.nodes().get(entry.node.as_str());

@@ -10,6 +10,8 @@ use crate::policy;
 use crate::working_set::Ledger;
 
 impl Ledger {
+    /// Copies the fleet. With a preview, the copy also has the fleet under the previewed policy, or
+    /// the faults of that policy.
     pub(crate) fn copy_fleet(&self, preview: Option<&PolicyPreview>) -> FleetCopy {
         let previewed_fleet = preview.map(|preview| {
             let faults = policy::faults(&preview.policy, &self.in_use(preview.drop_classes));
@@ -31,6 +33,7 @@ impl Ledger {
         }
     }
 
+    /// Returns the works whose demand names the node of their process.
     fn pinned(&self) -> Vec<Pinned> {
         let all = self.followed.demand().iter().filter_map(|(_, entry)| {
             Some(Pinned {

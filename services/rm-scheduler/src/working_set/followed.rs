@@ -1,4 +1,4 @@
-//! The publications of the neighbours, and data that is derived from them alone.
+//! The followed publications of the neighbours, and indexes of their entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,7 @@ use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Change, Followed, Update};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 
+/// Name of the neighbour that publishes `demand`.
 pub const JOB_CONVERTER: &str = "job-converter";
 
 #[derive(Default)]
@@ -20,8 +21,9 @@ pub(crate) struct FollowedInputs {
     requests: Followed<RequestEntry>,
     /// End and key of each block that has an end.
     block_ends: BTreeSet<(Timestamp, String)>,
-    /// Nodes that one job or service has to avoid.
+    /// Nodes that one job or service must avoid.
     avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
+    /// Nodes with a drain order.
     drained: BTreeSet<NodeName>,
 }
 
@@ -86,8 +88,8 @@ impl FollowedInputs {
         self.requests.absorb(update, now_ms)
     }
 
-    /// Returns true once every neighbour has answered in this term. Before that, an empty
-    /// publication may only mean that its entries have not arrived yet.
+    /// Returns true once every neighbour has answered in this term. Before that, entries may be
+    /// missing only because they have not arrived yet.
     pub fn all_answered(&self) -> bool {
         self.nodes.has_update()
             && self.demand.has_update()
@@ -115,7 +117,8 @@ impl FollowedInputs {
         .find_map(|(name, stale)| stale.then_some(name))
     }
 
-    /// Returns the milliseconds since the neighbour that has been silent longest was heard.
+    /// Returns the milliseconds of the longest silence among all neighbours. Returns `None` before
+    /// the first update.
     pub fn longest_silence_ms(&self, now_ms: u64) -> Option<u64> {
         let silences = [
             self.nodes.ms_since_update(now_ms),
@@ -128,11 +131,16 @@ impl FollowedInputs {
     }
 
     /// Replaces the end of a block.
-    pub fn set_block_end(&mut self, key: &str, before: Option<Timestamp>, now: Option<Timestamp>) {
+    pub fn set_block_end(
+        &mut self,
+        key: &str,
+        before: Option<Timestamp>,
+        after: Option<Timestamp>,
+    ) {
         if let Some(end) = before {
             self.block_ends.remove(&(end, key.to_owned()));
         }
-        if let Some(end) = now {
+        if let Some(end) = after {
             self.block_ends.insert((end, key.to_owned()));
         }
     }
@@ -166,7 +174,7 @@ impl FollowedInputs {
         of_job.into_iter().chain(own).flatten().cloned().collect()
     }
 
-    /// Sets whether a job or service has to avoid a node. Returns true if that is a change.
+    /// Sets whether a job or service must avoid a node. Returns true if that is a change.
     pub fn set_avoided(&mut self, job: &WorkId, node: NodeName, avoided: bool) -> bool {
         let nodes = self.avoided.entry(job.clone()).or_default();
         let changed = if avoided {

@@ -1,11 +1,12 @@
-//! Exchanges placeholders for tasks before a round is planned.
+//! Exchanges placeholders for tasks before a round is planned. A placeholder is space that is held
+//! for a task of an application before the task exists.
 //!
-//! In one commit the placeholder ends and the task gets its space. The task runs on the same node
-//! if it fits, and otherwise on another node of the pool. A placeholder is only a row, so no
-//! process has to be stopped.
+//! In one commit the placeholder ends and the task gets its space. The task runs on the node of the
+//! placeholder if it fits there, and otherwise on another node of the pool. A placeholder has no
+//! process, so nothing is stopped.
 //!
-//! Exchanges are checked like a plan. A refused exchange leaves everything as it was, and is tried
-//! again after the next change.
+//! Exchanges are checked like a plan. A refused exchange changes nothing, and is tried again after
+//! the next change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,21 +35,22 @@ struct Exchange {
 
 impl Ledger {
     /// Returns how many processes a part of an application may have now. An ended process counts
-    /// until it is settled. A task that replaces a placeholder gets its space only by the exchange.
+    /// until it is settled. A task that replaces a placeholder may have none, because only the
+    /// exchange gives it space. The limit of other work is the one of its demand.
     pub(crate) fn part_limit(&self, entry: &DemandEntry) -> u64 {
         let Some(part) = &entry.part else {
             return entry.max_processes;
         };
         let known = self.allocations.of_work(&entry.work);
-        let (holds, ended): (Vec<&AllocationRecord>, Vec<&AllocationRecord>) =
+        let (holding, ended): (Vec<&AllocationRecord>, Vec<&AllocationRecord>) =
             known.partition(|it| it.entry.holds());
-        if part.replaces.is_some() && holds.is_empty() {
+        if part.replaces.is_some() && holding.is_empty() {
             return 0;
         }
-        // A task is one process. Its owner learns the result, and has not decided yet whether there
-        // is another attempt.
+        // A task has one process at a time. Until job-converter has processed its end, it is not
+        // decided whether there is another attempt.
         let is_leaving = |record: &&AllocationRecord| record.entry.vacate.is_some();
-        if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(is_leaving)) {
+        if entry.launch.is_some() && (!ended.is_empty() || holding.iter().any(is_leaving)) {
             return 0;
         }
         let unsettled = ended
@@ -85,6 +87,7 @@ impl Ledger {
             .iter()
             .filter_map(|it| self.grant_on_node(it, None));
         let in_place: Vec<Grant> = in_place.collect();
+        // Exchanges whose placeholder is removed from the snapshot.
         let mut assumed = Vec::new();
         let valid = self.valid_grants(&mut assumed, &requested, in_place);
         let moved = self.grants_on_other_nodes(&requested, &valid);
@@ -120,7 +123,7 @@ impl Ledger {
         exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
-    /// Returns tasks with their placeholders. Each placeholder serves one task.
+    /// Returns the tasks that can replace a placeholder now. Each placeholder serves one task.
     fn possible_exchanges(&self) -> Vec<Exchange> {
         let mut used_placeholders: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut requested = Vec::new();
@@ -135,12 +138,12 @@ impl Ledger {
             let Some(record) = self.allocations.get(placeholder) else {
                 continue;
             };
-            let stays = record.entry.holds() && record.entry.vacate.is_none();
+            let is_staying = record.entry.holds() && record.entry.vacate.is_none();
             let belongs_to_application =
                 record.entry.launch.is_none() && record.entry.work.parent() == work.parent();
             // An attempt that is not settled counts too.
             let has_attempt = self.allocations.has_any(work);
-            if stays
+            if is_staying
                 && belongs_to_application
                 && !has_attempt
                 && used_placeholders.insert(placeholder)
@@ -154,6 +157,7 @@ impl Ledger {
         requested
     }
 
+    /// Changes the snapshot as if the placeholder had ended and the task could start.
     fn assume_ended(&mut self, exchange: &Exchange) {
         self.snapshot.set_allocation(&exchange.placeholder, None);
         if let Some(entry) = self.followed.demand().get(exchange.work.as_str()) {
@@ -165,7 +169,8 @@ impl Ledger {
         }
     }
 
-    fn restore(&mut self, exchange: &Exchange) {
+    /// Undoes [`Ledger::assume_ended`].
+    fn restore_placeholder(&mut self, exchange: &Exchange) {
         if let Some(record) = self.allocations.get(&exchange.placeholder) {
             let allocation = self.planner_allocation(record);
             let id = exchange.placeholder.clone();
@@ -199,7 +204,8 @@ impl Ledger {
         })
     }
 
-    /// Returns quanta and size of one process in the tree of this node.
+    /// Returns quanta and size of one process on this node. A request above the capacity of the
+    /// node is sized by the largest nodes of the tree of pools.
     fn quanta_and_size(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
         let quanta = quantum.work_order(requested);
@@ -229,9 +235,9 @@ impl Ledger {
         own.unwrap_or(&self.snapshot.quantum)
     }
 
-    /// Returns the grants that pass the check after the placeholders of `added` and `assumed` are
-    /// removed. A placeholder leaves only if its task is granted. After each refusal, the remaining
-    /// grants are therefore checked again.
+    /// Returns the grants that pass the check if the placeholders of `added` and `assumed` end. The
+    /// placeholder of a refused grant stays, so the remaining grants are checked again. On return,
+    /// `assumed` contains the exchanges of the returned grants.
     fn valid_grants(
         &mut self,
         assumed: &mut Vec<Exchange>,
@@ -251,7 +257,7 @@ impl Ledger {
                 return grants;
             }
             for exchange in &refused {
-                self.restore(exchange);
+                self.restore_placeholder(exchange);
             }
             grants = self.check_grants(grants);
         }
@@ -267,7 +273,7 @@ impl Ledger {
             .grants
     }
 
-    /// Returns the free space of each open node, after these grants.
+    /// Returns the pool and the free space of each open node, after these grants.
     fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
@@ -286,7 +292,8 @@ impl Ledger {
         spaces
     }
 
-    /// Subtracts the space that is reserved for waiting work.
+    /// Subtracts the space that the queues have reserved for waiting work. A node that is reserved
+    /// as a whole is removed.
     fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, (String, Size)>) {
         for queues in self.snapshot.carried.queues.values() {
             spaces.retain(|name, _| !queues.reservations.contains_key(name));
@@ -305,8 +312,8 @@ impl Ledger {
         }
     }
 
-    /// Returns grants on other nodes for tasks without a grant in `valid`. The space of their
-    /// placeholders does not count as free, because these placeholders may have to stay.
+    /// Returns grants on other nodes for tasks without a grant in `valid`. The placeholders of
+    /// these tasks do not count as free space, because a placeholder stays if its task is refused.
     fn grants_on_other_nodes(&self, requested: &[Exchange], valid: &[Grant]) -> Vec<Grant> {
         let done: BTreeSet<&WorkId> = valid.iter().map(|it| &it.work).collect();
         let mut remaining = requested
@@ -352,8 +359,8 @@ impl Ledger {
         Some(name.clone())
     }
 
-    /// Returns the numbers of free GPUs for the task. For a part of a GPU, it is the GPU with the
-    /// least space left over.
+    /// Returns the numbers of free GPUs for the task. A task that needs a part of a GPU gets the
+    /// GPU with the least free space. Returns `None` if too few GPUs are free.
     fn free_gpus(
         &self,
         exchange: &Exchange,
@@ -364,25 +371,28 @@ impl Ledger {
         let quantum = self.quantum(&node_entry.pool);
         let size = quantum.granted(&self.followed.demand().get(exchange.work.as_str())?.size);
         let mut free: Vec<u64> = (0..node_entry.capacity.gpu_milli.div_ceil(GPU_MILLI))
-            .map(|at| (node_entry.capacity.gpu_milli - at * GPU_MILLI).min(GPU_MILLI))
+            .map(|index| (node_entry.capacity.gpu_milli - index * GPU_MILLI).min(GPU_MILLI))
             .collect();
         let allocations = self.snapshot.allocations.values();
         let used = allocations.map(|it| (&it.node, &it.size, &it.gpus));
         let new = grants.iter().map(|it| (&it.node, &it.size, &it.gpus));
         for (_, size, gpus) in used.chain(new).filter(|(on, ..)| *on == node) {
             for gpu in gpus {
-                let gpu = usize::try_from(*gpu).ok().and_then(|at| free.get_mut(at));
+                let gpu = usize::try_from(*gpu)
+                    .ok()
+                    .and_then(|index| free.get_mut(index));
                 if let Some(free) = gpu {
                     *free = free.saturating_sub(size.gpu_milli.min(GPU_MILLI));
                 }
             }
         }
         let per_gpu = size.gpu_milli.min(GPU_MILLI);
+        // Free thousandths and number of each GPU.
         let mut fitting: Vec<(u64, u64)> = free.into_iter().zip(0..).collect();
         fitting.retain(|(free, _)| *free >= per_gpu);
         fitting.sort_unstable();
         fitting.truncate(gpu_count(&size));
-        let gpus: Vec<u64> = fitting.into_iter().map(|(_, at)| at).collect();
+        let gpus: Vec<u64> = fitting.into_iter().map(|(_, index)| index).collect();
         (gpus.len() == gpu_count(&size)).then_some(gpus)
     }
 
@@ -406,7 +416,7 @@ impl Ledger {
     }
 }
 
-/// Returns the number of GPUs. A part of a GPU is on one device.
+/// Returns the number of GPUs that a task uses. A part of a GPU counts as one.
 fn gpu_count(size: &Size) -> usize {
     usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX)
 }

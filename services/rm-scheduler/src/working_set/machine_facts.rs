@@ -1,9 +1,9 @@
-//! Facts about nodes: results of attempts and times of silence (`failures`), and the list of nodes
-//! (`machines`). blocklist draws the conclusions.
+//! Facts about nodes, for blocklist. The publication `failures` has results of attempts and times
+//! of silence. The publication `machines` has all nodes. blocklist decides which nodes to block.
 //!
-//! A fact is published in the transaction that ends its attempt, so none is lost when the scheduler
-//! crashes. Facts are limited in age, in number and for each node. A success on a node without
-//! failures writes nothing.
+//! A fact is published in the transaction that ends its attempt, so no fact is lost when the
+//! scheduler crashes. The age of facts, their total number and their number for each node are
+//! limited. A success on a node without failures is no fact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,25 +24,27 @@ use crate::store::{self, Rows};
 use crate::translate;
 use crate::working_set::Ledger;
 
-/// Least age, in milliseconds, at which the oldest fact of a node makes room for a new one while
-/// the node has the most facts.
+/// A node with the maximum number of facts gets a new one only if its oldest fact is dropped. This
+/// is the minimum age of a dropped fact, in milliseconds.
 const MIN_REPLACED_AGE_MS: u64 = 1_000;
-/// Shortest milliseconds between two reported successes after a failure.
+/// Minimum number of milliseconds between two reported successes on a node.
 const SUCCESS_EVERY_MS: u64 = 10_000;
-/// Most characters of a message.
+/// Maximum number of characters of a message.
 const MAX_MESSAGE_CHARS: usize = 500;
 
 pub(crate) struct MachineFacts {
     /// Published facts by key.
     facts: BTreeMap<String, FactEntry>,
+    /// Times and keys of all facts.
     by_age: BTreeSet<(Timestamp, String)>,
+    /// Times and keys of the facts about each node.
     by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
-    /// Number of the newest fact without an attempt. It only grows.
+    /// Number of the newest fact about a silence. It is part of the key, and only grows.
     number: u64,
     /// Published nodes.
     machines: BTreeMap<NodeName, MachineEntry>,
-    /// Attempts that prove that their node works once they have run long enough, each with the
-    /// monotonic time of that.
+    /// Running attempts that prove that their node works if they run long enough. Each has the
+    /// monotonic time at which that is the case.
     success_timers: BTreeSet<(u64, AllocationId)>,
 }
 
@@ -52,7 +54,8 @@ impl MachineFacts {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
-            // An earlier term used numbers up to its time, so no number is used twice.
+            // Numbers of an earlier term are at most the time of that term in milliseconds, so no
+            // number is used twice.
             number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
             machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
                 .await?,
@@ -85,7 +88,8 @@ impl MachineFacts {
         true
     }
 
-    /// Publishes a fact, unless its node has the most facts and all of them are recent.
+    /// Publishes a fact, unless its node has the maximum number of facts and all of them are
+    /// recent.
     fn publish(
         &mut self,
         key: String,
@@ -132,7 +136,7 @@ impl MachineFacts {
         before.any(|(_, key)| self.facts[key].what == What::Failed)
     }
 
-    /// Returns true if a success is to be reported. The first success after a failure is, and later
+    /// Returns true if a success on this node is reported: the first one after a failure, and later
     /// ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
         let Some(worked) = self.newest_time(node, What::Worked) else {
@@ -162,7 +166,7 @@ enum Conclusion {
     None,
 }
 
-/// Returns the conclusion from an end. An end that was ordered allows no conclusion about the node.
+/// Returns the conclusion from an end. If the end was ordered (`vacated`), there is none.
 fn conclude(vacated: bool, cause: ExitCause) -> Conclusion {
     match cause {
         _ if vacated => Conclusion::None,
@@ -213,17 +217,17 @@ impl Ledger {
         };
         let running = self.allocations.values().filter(is_running);
         let needs_timer =
-            |record: &&AllocationRecord| !is_reported(record) && self.has_failure_record(record);
+            |record: &&AllocationRecord| !is_reported(record) && self.could_prove_node(record);
         let running: Vec<AllocationRecord> = running.filter(needs_timer).cloned().collect();
         for record in running {
             self.start_success_timer(&record, monotonic_ms);
         }
     }
 
-    /// Starts the timer after which a running attempt is reported as a success. Only attempts on a
-    /// node on trial or after a failure get one.
+    /// Starts the timer after which a running attempt is reported as a success, if a success would
+    /// prove something about the node.
     pub(crate) fn start_success_timer(&mut self, record: &AllocationRecord, monotonic_ms: u64) {
-        if record.entry.kind != WorkKind::Reservation && self.has_failure_record(record) {
+        if record.entry.kind != WorkKind::Reservation && self.could_prove_node(record) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
             self.machine_facts
                 .success_timers
@@ -231,15 +235,17 @@ impl Ledger {
         }
     }
 
-    fn has_failure_record(&self, record: &AllocationRecord) -> bool {
+    /// Returns true if a success of the attempt would prove that its node works again. Its node was
+    /// on trial at the grant, or an earlier attempt had failed there.
+    fn could_prove_node(&self, record: &AllocationRecord) -> bool {
         record.trial.is_some() || self.machine_facts.follows_a_failure(&record.entry)
     }
 
-    /// Returns true if a success is to be reported. On trial every success counts, whatever was
-    /// reported before.
+    /// Returns true if a success of the attempt is reported. On a node on trial, every success is
+    /// reported.
     fn is_worth_reporting(&self, record: &AllocationRecord, now: Timestamp) -> bool {
         let is_due = || self.machine_facts.success_is_due(&record.entry.node, now);
-        record.trial.is_some() || (self.has_failure_record(record) && is_due())
+        record.trial.is_some() || (self.could_prove_node(record) && is_due())
     }
 
     fn publish_fact(
@@ -276,9 +282,9 @@ impl Ledger {
 
     /// Drops old facts, and reports attempts that have run for long enough.
     pub(crate) fn update_machine_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let most_age_ms = self.context.settings.facts_kept_ms;
+        let max_age_ms = self.context.settings.facts_kept_ms;
         while let Some((at, key)) = self.machine_facts.by_age.first().cloned()
-            && moment.now.ms_since(at) > most_age_ms
+            && moment.now.ms_since(at) > max_age_ms
         {
             self.machine_facts.withdraw(&key, batch);
         }
@@ -326,7 +332,8 @@ impl Ledger {
         self.machine_facts.publish(key, fact, limits, batch);
     }
 
-    /// Publishes a node for the brakes of blocklist, which count nodes and quanta.
+    /// Publishes a node in `machines`. blocklist limits which part of a pool it blocks by itself,
+    /// and counts nodes and quanta for that.
     pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
         let Some(entry) = self.followed.nodes().get(name) else {
             if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {

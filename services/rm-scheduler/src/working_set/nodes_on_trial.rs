@@ -1,10 +1,10 @@
 //! Nodes on trial. The block of such a node has ended. Until one allocation has proven that the
-//! node works, it gets at most one new allocation at a time.
+//! node works, the node gets at most one new allocation at a time.
 //!
 //! The planner is not aware of trials. It sees the node with a smaller capacity: the used space
 //! plus space for one waiting process. While an allocation of the trial is on the node, the
-//! capacity is only the used space. The planner may grant more, because another process is even
-//! smaller. All but one of these grants are dropped before the commit (W6).
+//! capacity is only the used space. Several processes may fit if they are smaller than the one that
+//! the space was meant for. All but one of their grants are dropped before the commit (W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +41,8 @@ pub struct UsedSpace {
     pub size: Size,
 }
 
-/// Returns the capacity of a node on trial: its used space, and space for `next`. Only memory and
-/// CPU are limited, which is enough to exclude a second process.
+/// Returns the offered capacity of a node on trial: its used space, and space for `next`. Only
+/// memory and CPU are limited, which is enough to exclude a second process.
 pub fn capacity_on_trial(
     capacity: &Size,
     used: &UsedSpace,
@@ -54,8 +54,8 @@ pub fn capacity_on_trial(
         offered.quanta += quantum.work_order(next);
         offered.size.add(&quantum.granted(next));
     }
-    // A node holds as many quanta as its scarcest dimension allows. The used quanta may contain
-    // unused parts.
+    // A node holds as many quanta as its scarcest dimension allows. The used quanta may be larger
+    // than the sizes of their processes, so the sizes alone could be too small.
     let at_least_used = |size: u64, unit: u64| size.max(offered.quanta.saturating_mul(unit));
     let memory = at_least_used(offered.size.memory_bytes, quantum.0.memory_bytes);
     let cpu = at_least_used(offered.size.cpu_milli, quantum.0.cpu_milli);
@@ -77,7 +77,7 @@ pub fn smallest_fitting<'a>(
 }
 
 impl Ledger {
-    /// Returns the capacity of a node on trial for the next round.
+    /// Returns the capacity that a node on trial offers to the next round.
     pub(crate) fn offered_capacity(
         &self,
         name: &NodeName,
@@ -96,15 +96,17 @@ impl Ledger {
         let next = || {
             let may_start = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
             let candidates = || snapshot.demand.iter().filter(may_start);
-            let due = candidates().filter(|(work, _)| self.is_due_more(work));
-            let wants = candidates().filter(|(work, demand)| self.wants_more(work, demand));
+            let entitled = candidates().filter(|(work, _)| self.is_entitled_to_more(work));
+            let wanting = candidates().filter(|(work, demand)| self.wants_more(work, demand));
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
-            let due: Vec<Size> = due.map(size).collect();
-            // If no work is entitled to more processes, work that could use more counts.
-            smallest_fitting(due.iter(), &free).cloned().or_else(|| {
-                let wants: Vec<Size> = wants.map(size).collect();
-                smallest_fitting(wants.iter(), &free).cloned()
-            })
+            let entitled: Vec<Size> = entitled.map(size).collect();
+            // If no work is entitled to more processes, the space is for work that could use more.
+            smallest_fitting(entitled.iter(), &free)
+                .cloned()
+                .or_else(|| {
+                    let wanting: Vec<Size> = wanting.map(size).collect();
+                    smallest_fitting(wanting.iter(), &free).cloned()
+                })
         };
         let next = if has_trial_allocation { None } else { next() };
         capacity_on_trial(&node.capacity, &used, quantum, next.as_ref())
@@ -121,7 +123,8 @@ impl Ledger {
                 .any(|record| record.trial == trial)
     }
 
-    fn is_due_more(&self, work: &WorkId) -> bool {
+    /// Returns true if the work waits for a process that it is entitled to, or has no verdict yet.
+    fn is_entitled_to_more(&self, work: &WorkId) -> bool {
         let verdict = self.planning.verdict(work);
         verdict.is_none_or(|verdict| verdict.waits && !verdict.refused)
     }
@@ -187,8 +190,9 @@ fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Nod
     let class_allows = class
         .and_then(|class| snapshot.classes.get(class))
         .is_none_or(|class| {
-            let below = class.policy == Policy::FairShare;
-            class.pool == node.pool || (below && is_below(snapshot, &node.pool, &class.pool))
+            let may_use_pools_below = class.policy == Policy::FairShare;
+            class.pool == node.pool
+                || (may_use_pools_below && is_below(snapshot, &node.pool, &class.pool))
         });
     let has_same_planner = demand.queued.is_some() == is_divided(snapshot, &node.pool);
     has_same_planner
@@ -217,6 +221,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns a size of GiB of memory and tenths of a CPU.
     fn size(memory: u64, cpu: u64) -> Size {
         Size {
             cpu_milli: cpu * 100,
@@ -224,7 +229,7 @@ mod tests {
         }
     }
 
-    fn used(processes: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
+    fn used_space(processes: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
         let mut used = UsedSpace::default();
         for (memory, cpu) in processes {
             let size = size(*memory, *cpu);
@@ -234,7 +239,7 @@ mod tests {
         used
     }
 
-    fn quanta() -> impl Strategy<Value = Quantum> {
+    fn any_quantum() -> impl Strategy<Value = Quantum> {
         let cpu = prop_oneof![Just(0), Just(100), Just(300)];
         cpu.prop_map(|cpu_milli| {
             Quantum(Size {
@@ -245,16 +250,16 @@ mod tests {
     }
 
     proptest! {
-            /// The smallest waiting process fits, and no two waiting processes do. While one is on
-            /// the node, no other fits.
+            /// The smallest waiting process fits, and no two equal waiting processes do. While an
+            /// allocation of the trial is on the node, no waiting process fits.
             #[test]
             fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
     processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
                 waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
-                quantum in quanta(),
+                quantum in any_quantum(),
             ) {
                 let capacity = size(64, 400);
-                let used = used(&processes, &quantum);
+                let used = used_space(&processes, &quantum);
                 let waiting: Vec<Size> =
                     waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
                 let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
@@ -263,25 +268,26 @@ mod tests {
                 let next = smallest_fitting(waiting.iter(), &free);
                 prop_assert!(next.is_some(), "the node is large");
                 let quanta_of = |size: &Size| quantum.work_order(size);
-                for (next, most) in [(next, 1), (None, 0)] {
+                for (next, max_new) in [(next, 1), (None, 0)] {
                     let offered = capacity_on_trial(&capacity, &used, &quantum, next);
                     prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
                     let free = quantum.node_order(&offered) - used.quanta;
                     if let Some(next) = next {
-                        let mut with = used.size.clone();
-                        with.add(next);
-                        prop_assert!(quanta_of(next) <= free && with.fits(&offered));
+                        let mut with_next = used.size.clone();
+                        with_next.add(next);
+                        prop_assert!(quanta_of(next) <= free && with_next.fits(&offered));
                     }
                     let mut left = offered.clone();
                     left.subtract(&used.size);
-                    for one in &waiting {
-                        let mut both = one.clone();
-                        let two = if most == 0 { one } else {
-                            both.add(one);
-                            &both
+                    for process in &waiting {
+                        let mut pair = process.clone();
+                        let too_much = if max_new == 0 { process } else {
+                            pair.add(process);
+                            &pair
                         };
-                        let quanta = quanta_of(one) * (most + 1);
-                        prop_assert!(quanta > free || !two.fits(&left), "{one:?} in {left:?}");
+                        let quanta = quanta_of(process) * (max_new + 1);
+                        let fits = quanta <= free && too_much.fits(&left);
+                        prop_assert!(!fits, "{process:?} in {left:?}");
                     }
                 }
             }
@@ -291,11 +297,11 @@ mod tests {
                 memory in 0..9_u64,
     processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
                 next in prop::option::of((1..9_u64, 0..9_u64)),
-                quantum in quanta(),
+                quantum in any_quantum(),
             ) {
                 let capacity = size(memory, memory);
                 let next = next.map(|(memory, cpu)| size(memory, cpu));
-                let used = used(&processes, &quantum);
+                let used = used_space(&processes, &quantum);
                 let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
                 prop_assert!(offered.fits(&capacity));
             }

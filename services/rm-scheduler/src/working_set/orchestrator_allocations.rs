@@ -1,8 +1,8 @@
 //! Allocations of orchestrators that start their own processes.
 //!
-//! There is no container, so the orchestrator's map of work reports the state. An allocation that
-//! was ordered to leave holds its space until the map shows its process as complete or absent. The
-//! space is also freed if the work is withdrawn.
+//! Such an allocation has no container. Its state is taken from the map of work that the
+//! orchestrator maintains. After an order to leave, the allocation holds its space until the map
+//! shows its process as complete or absent. Withdrawing the work frees the space too.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
@@ -18,10 +18,11 @@ pub fn runs_once(demand: &DemandEntry) -> bool {
     demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
 }
 
+/// Returns true if the process ended without an order to leave and without a fault of its node.
 pub fn ended_itself(record: &AllocationRecord) -> bool {
     let cause = record.entry.exit.as_ref().map(|exit| exit.cause);
-    let ended_from_outside = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    record.entry.vacate.is_none() && !ended_from_outside
+    let was_ended = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    record.entry.vacate.is_none() && !was_ended
 }
 
 /// Returns true if the orchestrator starts the processes. A reservation has no processes.
@@ -32,7 +33,7 @@ pub fn starts_own_processes(demand: &DemandEntry) -> bool {
 }
 
 impl Ledger {
-    /// Returns true if only the orchestrator can report the end.
+    /// Returns true if only the orchestrator can report the end of the process.
     pub(crate) fn ends_by_orchestrator(&self, entry: &AllocationEntry) -> bool {
         let demand = self.followed.demand().get(entry.work.as_str());
         entry.launch.is_none() && demand.is_some_and(starts_own_processes)
@@ -56,8 +57,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the leaving allocations of withdrawn work. Its other allocations leave in the next
-    /// round.
+    /// Ends the allocations of withdrawn work that were already ordered to leave. The next round
+    /// orders all other allocations of the work to leave.
     pub(crate) fn end_leaving_allocations(
         &mut self,
         work: &WorkId,

@@ -10,13 +10,13 @@ use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
 use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 
-/// The inputs of a round with its plan, without verdicts and shares of work, or the reason why they
-/// are not recorded.
+/// The snapshot delta and the plan of a round, as they are recorded, or the reason why they are
+/// not. The plan is without verdicts and without shares of single pieces of work.
 pub(crate) type RecordedInputs = Result<(Delta, Plan), String>;
 
 pub(crate) struct Planning {
     rounds: Rounds,
-    /// Held space as the check sees it.
+    /// Held space, for the check of plans.
     holdings: Holdings,
     recorder: Recorder,
     /// True if the next round publishes all verdicts, not only changes.
@@ -36,7 +36,7 @@ impl Planning {
         }
     }
 
-    /// Plans one round from the snapshot.
+    /// Plans one round from the snapshot. Returns the decisions and the inputs to record.
     pub fn decide(
         &mut self,
         snapshot: &mut TrackedSnapshot,
@@ -68,7 +68,7 @@ impl Planning {
         (decided, inputs)
     }
 
-    /// Drops what the check refuses.
+    /// Returns the plan without the parts that the check refuses, and the reasons of the refusals.
     pub fn check(&self, snapshot: &TrackedSnapshot, plan: Plan) -> (Plan, Vec<Violation>) {
         self.holdings.prune(snapshot, plan)
     }
@@ -80,6 +80,7 @@ impl Planning {
         self.holdings.prune(snapshot, plan).0
     }
 
+    /// Makes the next round publish all verdicts.
     pub fn request_full_report(&mut self) {
         self.full_report = true;
     }
@@ -103,6 +104,7 @@ impl Planning {
         self.rounds.verdict(work)
     }
 
+    /// Returns true if a decision of the last round depends on a wait that ends with time.
     pub fn waits_for_time(&self) -> bool {
         self.rounds.waits_for_time()
     }

@@ -1,5 +1,6 @@
-//! Preemptions of the last hour, for the preemption budget. They are in memory by minute, and in
-//! rows of `carried` for a restart. A row is written with the round that preempts (B5).
+//! Preempted quanta of the last hour, for the preemption budget: the quanta that may be preempted
+//! from a pool or a user in an hour. The quanta of each minute are in memory, and in rows of table
+//! `carried` for a restart. A row is written with the round that preempts (B5).
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
@@ -12,9 +13,10 @@ use crate::model::{CarriedRow, CarriedRows, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Splits the rows into the spending of the last hour and all other rows.
+/// Splits the rows of table `carried`. Returns all other rows, and the preemptions of the last
+/// hour.
 pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, HourlyPreemptions) {
-    let mut hour = HourlyPreemptions::default();
+    let mut last_hour = HourlyPreemptions::default();
     rows.retain(|_, row| {
         let CarriedRow::Spent {
             minute,
@@ -25,14 +27,14 @@ pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, HourlyPreemptio
         else {
             return true;
         };
-        hour.record(*minute, pool, user, *quanta);
+        last_hour.record(*minute, pool, user, *quanta);
         false
     });
-    (rows, hour)
+    (rows, last_hour)
 }
 
 impl Ledger {
-    /// Returns the budgets by the quanta of the newest round.
+    /// Returns the budgets, computed from the quanta of the pools in the newest round.
     pub(crate) fn budgets(&self) -> Budgets {
         let settings = &self.snapshot.tunables.settings;
         budgets(
@@ -91,7 +93,7 @@ impl Ledger {
     }
 }
 
-/// Returns budgets as the planner computes them, by the quanta of a round.
+/// Returns the budgets as the planner computes them. `shares` has the quanta of the pools.
 fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQuanta) -> Budgets {
     let (pool_percent, user_percent) = (
         settings.preemption_pool_percent_per_hour,
@@ -103,7 +105,7 @@ fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQua
         spent: taken_back.get(name).map_or(0, |users| users.values().sum()),
     };
     let tree_of = |pool: &String| shares.pools.get(pool).map(|share| share.tree.as_str());
-    let quanta_of = |tree: &str| -> u64 {
+    let tree_quanta = |tree: &str| -> u64 {
         let pools = shares.pools.values();
         pools.filter(|it| it.tree == tree).map(|it| it.total).sum()
     };
@@ -118,7 +120,7 @@ fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQua
     let user_budget = |((tree, user), spent): ((&str, &UserName), u64)| UserBudget {
         tree: tree.to_owned(),
         user: user.clone(),
-        allowed: user_percent.map(|percent| allowed(quanta_of(tree), percent)),
+        allowed: user_percent.map(|percent| allowed(tree_quanta(tree), percent)),
         spent,
     };
     Budgets {

@@ -10,6 +10,7 @@ use crate::model::AllocationRecord;
 use crate::working_set::Ledger;
 
 impl Ledger {
+    /// Returns the processes on these nodes that have not ended.
     pub(crate) fn processes_on(&self, nodes: &BTreeSet<NodeName>) -> Vec<ProcessOnNode> {
         let records = self.allocations.values();
         records

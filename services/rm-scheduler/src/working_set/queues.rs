@@ -1,4 +1,4 @@
-//! Queues of pools: the configured ones, those that drain, and their use.
+//! Queues of pools: queues of the policy, removed queues that drain, and which queues are in use.
 //!
 //! The policy configures queues. A removed queue with applications in it drains: it stays in the
 //! snapshot, and in rows for a restart, until it is empty.
@@ -21,8 +21,9 @@ impl Ledger {
         let pools = pools.map(|(pool, queues)| {
             let mut used = used_leaves(&self.snapshot, pool);
             if !self.followed.all_answered() {
-                // A node that is not known yet may be of any pool. A queue that drains without need
-                // is removed later.
+                // Nodes are missing, so the pool of an allocation may be unknown. All queues with
+                // allocations therefore count for each pool. A queue that drains without need is
+                // removed later. The class of an allocation in a queue is the path of the queue.
                 let allocations = self.snapshot.allocations.values();
                 let classes = allocations.map(|allocation| &allocation.class);
                 used.extend(classes.filter(|it| it.starts_with("root.")).cloned());
@@ -32,13 +33,13 @@ impl Ledger {
         pools.collect()
     }
 
-    /// Adds the queues that have to drain to the configured queues.
+    /// Adds the queues that must drain to the configured queues of `snapshot`.
     pub(crate) fn add_draining_queues(&self, snapshot: &mut Snapshot) {
         for (pool, (old, used)) in self.queues_in_use() {
             let Some(new) = snapshot.queues.get_mut(&pool) else {
                 continue;
             };
-            // Impossible changes were already refused.
+            // `reload` fails only for changes that `policy::faults` has already refused.
             if let Ok(merged) = reload(&old, new, &used, snapshot.now) {
                 *new = merged.queues;
             }
@@ -63,9 +64,8 @@ impl Ledger {
     /// Returns true if a plan may differ without a change, because delays, reservations and waits
     /// of queues end with time.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
-        let mut carried = self.snapshot.carried.queues.values();
-        self.planning.waits_for_time()
-            || carried.any(|carried| *carried != CarriedQueueState::default())
+        let mut states = self.snapshot.carried.queues.values();
+        self.planning.waits_for_time() || states.any(|state| *state != CarriedQueueState::default())
     }
 
     /// Removes queues that have drained.

@@ -1,9 +1,10 @@
 //! Receipts of preemptions, from the order to leave to the outcome.
 //!
 //! A receipt with a beneficiary is open until a process of the beneficiary runs in the freed space.
-//! It lapses when that space goes to other work. This is the case when the preempted process has
-//! left, and neither a process nor a claim of the beneficiary is on the node. Both sides get their
-//! newest receipts with their verdicts. All receipts are stored with their round.
+//! The receipt lapses when that space goes to other work. This is the case when the preempted
+//! process has left, and the beneficiary has neither a process on the node nor a claim to it. The
+//! verdicts of the preempted work and of the beneficiary contain their newest receipts. All
+//! receipts are stored with their round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,9 @@ use crate::working_set::Ledger;
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: u64,
+    /// Open receipts by number.
     open: BTreeMap<u64, Receipt>,
+    /// For the metric of reversed preemptions.
     pairs: PreemptionPairs,
 }
 
@@ -33,7 +36,9 @@ impl Receipts {
             .filter(|(_, receipt)| receipt.outcome == Outcome::Open);
         Self {
             last: receipts.last_key_value().map_or(0, |(last, _)| *last),
-            open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
+            open: open
+                .map(|(number, receipt)| (*number, receipt.clone()))
+                .collect(),
             pairs: PreemptionPairs::new(receipts.values()),
         }
     }
@@ -44,11 +49,12 @@ impl Receipts {
         }
     }
 
+    /// Adds a receipt, and returns its number.
     fn add(&mut self, receipt: &Receipt) -> u64 {
         self.last += 1;
         if receipt.outcome == Outcome::Open {
             self.open.insert(self.last, receipt.clone());
-            // A receipt that was dropped from the store is never closed.
+            // The store has deleted older receipts, so they are never closed.
             self.open = self.open.split_off(&self.last.saturating_sub(MAX_STORED));
         }
         self.last
@@ -56,7 +62,8 @@ impl Receipts {
 }
 
 impl Ledger {
-    /// Writes a receipt for each preemption that this round carried out.
+    /// Writes a receipt for each preemption that this round carried out. `carried_out` has the
+    /// vacated allocations, with the detail of each order.
     pub(crate) fn write_receipts(
         &mut self,
         receipts: &[plan::Receipt],
@@ -67,7 +74,7 @@ impl Ledger {
         let new_receipts: Vec<Receipt> = receipts
             .iter()
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
-            .map(|receipt| self.receipt(receipt.clone(), moment))
+            .map(|receipt| self.to_receipt(receipt.clone(), moment))
             .collect();
         self.receipts.count(&new_receipts);
         self.charge_preemptions(new_receipts.iter(), moment, batch);
@@ -78,7 +85,8 @@ impl Ledger {
         self.publish_receipts(numbered, batch);
     }
 
-    fn receipt(&self, receipt: plan::Receipt, moment: &Moment) -> Receipt {
+    /// Converts a receipt of a plan.
+    fn to_receipt(&self, receipt: plan::Receipt, moment: &Moment) -> Receipt {
         let demand = self.followed.demand().get(receipt.work.as_str());
         let task_ms = demand.and_then(|demand| demand.task_ms);
         let outcome = match receipt.beneficiary {
@@ -100,8 +108,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the oldest receipts for the work of a running process on its node, up to the quanta
-    /// of the process.
+    /// Closes receipts when a process of the beneficiary runs in the freed space. The oldest
+    /// receipts for this work and node are closed, up to the quanta of the process.
     pub(crate) fn fulfil_receipts(
         &mut self,
         entry: &AllocationEntry,
@@ -114,7 +122,7 @@ impl Ledger {
             let freed_for_entry = receipt.beneficiary.as_ref() == Some(&entry.work)
                 && receipt.node == entry.node
                 && receipt.at <= entry.granted_at
-                && !self.is_held(receipt);
+                && !self.still_holds_space(receipt);
             if freed_for_entry && covered_quanta < entry.order {
                 covered_quanta += receipt.order;
                 let outcome = Outcome::Started {
@@ -132,7 +140,7 @@ impl Ledger {
         self.publish_receipts(fulfilled, batch);
     }
 
-    /// Closes the receipts whose beneficiary will not use the space.
+    /// Closes the receipts whose beneficiary will not use the freed space.
     pub(crate) fn close_lapsed_receipts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if self.receipts.open.is_empty() {
             return;
@@ -149,7 +157,8 @@ impl Ledger {
         self.publish_receipts(lapsed, batch);
     }
 
-    /// Returns true while a process leaves the node. A whole node is freed process by process.
+    /// Returns true while a process leaves the node. Several processes may leave for one
+    /// beneficiary.
     fn is_emptying(&self, node: &NodeName) -> bool {
         let planned = |record: &AllocationRecord| self.snapshot.allocations.get(&record.entry.id);
         self.allocations
@@ -158,10 +167,13 @@ impl Ledger {
             .any(|allocation| allocation.leaving)
     }
 
-    fn is_held(&self, receipt: &Receipt) -> bool {
+    /// Returns true if the preempted process still holds the space.
+    fn still_holds_space(&self, receipt: &Receipt) -> bool {
         self.snapshot.allocations.contains_key(&receipt.allocation)
     }
 
+    /// Returns the outcome of a lapsed receipt. Returns `None` while the beneficiary may still use
+    /// the space.
     fn lapsed_outcome(&self, receipt: &Receipt, moment: &Moment) -> Option<Outcome> {
         let work = receipt.beneficiary.as_ref()?;
         let not_started = |detail| Outcome::NotStarted {
@@ -173,7 +185,7 @@ impl Ledger {
         }
         let claims = self.snapshot.carried.claims.get(work);
         let claimed = claims.is_some_and(|nodes| nodes.contains(&receipt.node));
-        if self.is_held(receipt) || claimed || self.is_emptying(&receipt.node) {
+        if self.still_holds_space(receipt) || claimed || self.is_emptying(&receipt.node) {
             return None;
         }
         let later = self.later_allocations(work, receipt);
@@ -203,7 +215,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Writes receipts, and adds them to their round and to the verdicts of both sides.
+    /// Writes receipts, and adds each one to its round and to the verdicts of the preempted work
+    /// and the beneficiary.
     fn publish_receipts(&mut self, receipts: BTreeMap<u64, Receipt>, batch: &mut Batch<Rows>) {
         if receipts.is_empty() {
             return;
@@ -236,7 +249,8 @@ impl Ledger {
     }
 }
 
-/// Adds a receipt to a verdict. It replaces its earlier form, or it becomes the first receipt.
+/// Adds a receipt to a verdict. If the verdict has an earlier state of the receipt, it is replaced.
+/// Otherwise the receipt becomes the first of the list.
 fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     let existing = verdict
         .receipts
@@ -244,7 +258,7 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
         .find(|known| known.allocation == receipt.allocation);
     match existing {
         Some(existing) => existing.clone_from(receipt),
-        // An old receipt that made room for newer ones is not added again.
+        // A closed receipt that the list no longer contains is not added again.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::NoBeneficiary) => {
             verdict.receipts.insert(0, receipt.clone());
             trim_to_limit(&mut verdict.receipts);
@@ -253,8 +267,8 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     }
 }
 
-/// Drops the oldest rounds until the list fits. A round is dropped as a whole, because a part of it
-/// would mislead.
+/// Drops the receipts of the oldest rounds until the list is short enough. All receipts of a round
+/// are dropped together, because a part of them would mislead.
 fn trim_to_limit(receipts: &mut Vec<Receipt>) {
     while receipts.len() > Receipt::MAX_SHOWN {
         let oldest = receipts.last().map(|receipt| receipt.round);
@@ -290,21 +304,21 @@ mod tests {
 
     #[test]
     fn receipts_are_trimmed_by_whole_rounds() {
-        let rounds = |counts: &[(u64, usize)]| {
+        let remaining_rounds = |counts: &[(u64, usize)]| {
             let mut all = Vec::new();
             for (round, count) in counts {
                 all.extend(std::iter::repeat_n(receipt(*round), *count));
             }
             trim_to_limit(&mut all);
-            let mut changed: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
-            changed.dedup();
-            changed
+            let mut rounds: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
+            rounds.dedup();
+            rounds
         };
-        assert_eq!(rounds(&[(9, 6), (7, 6), (4, 4)]), [9, 7, 4]);
-        assert_eq!(rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);
-        assert_eq!(rounds(&[(9, 16), (7, 1)]), [9]);
-        let mut one = vec![receipt(9); 40];
-        trim_to_limit(&mut one);
-        assert_eq!(one.len(), Receipt::MAX_SHOWN);
+        assert_eq!(remaining_rounds(&[(9, 6), (7, 6), (4, 4)]), [9, 7, 4]);
+        assert_eq!(remaining_rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);
+        assert_eq!(remaining_rounds(&[(9, 16), (7, 1)]), [9]);
+        let mut single_round = vec![receipt(9); 40];
+        trim_to_limit(&mut single_round);
+        assert_eq!(single_round.len(), Receipt::MAX_SHOWN);
     }
 }

@@ -1,12 +1,12 @@
-//! Requests of container-manager for the successor of a process of a service, before the process
-//! itself leaves.
+//! Requests of container-manager for the successor of a process of a service. A request is made
+//! before the process leaves, or after the process has ended.
 //!
-//! To the planner a request is a piece of work of its own, so the usual rules apply to it. Its
-//! grant becomes an allocation of the process, and names its predecessor. While the predecessor
-//! holds its space, the planner counts the successor as part of the request. Later it counts the
-//! successor as part of the process. The process therefore never has one allocation too many or too
-//! few. While a request replaces an ended process, the process itself has no demand. It has demand
-//! again as soon as the request is withdrawn.
+//! The work of the process and the request are two pieces of work for the planner. The grant of a
+//! request becomes an allocation of the work, with the process as its predecessor. While the
+//! predecessor holds its space, the planner counts the successor as part of the request. Later the
+//! planner counts the successor as part of the work. The work therefore never has one allocation
+//! too many or too few. While a request replaces an ended process, the work itself has no demand.
+//! The demand returns as soon as the request is withdrawn.
 
 mod publications;
 
@@ -32,20 +32,22 @@ const ID_PREFIX: &str = "req_";
 
 #[derive(Debug, Default)]
 pub(crate) struct SuccessorRequests {
-    /// Requests that are in the snapshot.
+    /// Requests that are in the snapshot, by their ids.
     in_snapshot: BTreeSet<WorkId>,
-    /// Processes that had a request at the last refresh.
+    /// Works that had a request at the last refresh.
     with_request: BTreeSet<WorkId>,
-    /// Ended processes that a request replaces.
+    /// Works without demand, because a request replaces their ended process.
     suspended: BTreeSet<WorkId>,
-    /// Failed processes that got an allocation and that job-converter has not processed yet.
+    /// Works that job-converter still lists as failed, although a request got them a new
+    /// allocation.
     revived: BTreeSet<WorkId>,
-    /// Waiting requests, each with reason and text. A new text with the same reason is ignored.
+    /// Waiting requests, each with reason and text. The text changes only together with the reason.
     waits: BTreeMap<WorkId, (Reason, String)>,
+    /// True if `waits` differ from the published ones.
     waits_changed: bool,
     /// Tasks of applications that are to replace placeholders.
     pub replacement_tasks: BTreeSet<WorkId>,
-    /// True once the grants of earlier terms to failed processes have been processed.
+    /// True once the allocations of requests of earlier terms have been processed.
     resumed: bool,
     /// Published entries.
     processors: BTreeMap<String, ProcessorEntry>,
@@ -63,7 +65,7 @@ impl SuccessorRequests {
         })
     }
 
-    /// Returns true while the process itself has no demand.
+    /// Returns true while the work has no demand, because a request replaces its ended process.
     pub fn suspends_demand_of(&self, work: &WorkId) -> bool {
         self.suspended.contains(work)
     }
@@ -85,7 +87,8 @@ impl SuccessorRequests {
         }
     }
 
-    /// Returns true if the process is wanted although its demand has failed.
+    /// Returns true if the work has a new allocation although job-converter still lists it as
+    /// failed.
     pub fn is_revived(&self, work: &WorkId) -> bool {
         self.revived.contains(work)
     }
@@ -98,12 +101,13 @@ fn is_host_refused(request: &RequestEntry, demand: &DemandEntry) -> bool {
     !request.force && request.host.as_ref().is_some_and(|host| !is_listed(host))
 }
 
-/// Returns true if this work is a request.
+/// Returns true if this id is the id of a request.
 pub fn is_request(work: &WorkId) -> bool {
     work.as_str().starts_with(ID_PREFIX)
 }
 
 impl Ledger {
+    /// Applies changes of `requests`, a publication of container-manager.
     pub(crate) fn absorb_requests(
         &mut self,
         update: Update<RequestEntry>,
@@ -120,7 +124,8 @@ impl Ledger {
         }
     }
 
-    /// Vacates the allocation of a withdrawn request, unless the process has no other allocation.
+    /// Vacates the allocation of a withdrawn request if the predecessor still holds its space.
+    /// Otherwise the allocation is the only one of the work, and stays.
     fn handle_withdrawn_request(
         &mut self,
         request: &RequestEntry,
@@ -141,6 +146,7 @@ impl Ledger {
         }
     }
 
+    /// Returns the allocation that a request got, unless it has ended or was ordered to leave.
     fn allocation_for_request(&self, request: &RequestEntry) -> Option<&AllocationRecord> {
         let mut records = self.allocations.of_work(&request.work);
         records.find(|record| {
@@ -150,8 +156,8 @@ impl Ledger {
         })
     }
 
-    /// Returns true if the predecessor was ordered to leave by other means and already has its
-    /// successor. A second successor would be too many.
+    /// Returns true if the predecessor already has a successor that no request asked for. A second
+    /// successor would be too many.
     fn is_superseded(&self, request: &RequestEntry) -> bool {
         let mut records = self.allocations.of_work(&request.work);
         request.predecessor.is_some()
@@ -162,7 +168,7 @@ impl Ledger {
             })
     }
 
-    /// Returns true while the predecessor holds its space.
+    /// Returns true if the allocation was requested and its predecessor still holds space.
     fn predecessor_holds(&self, record: &AllocationRecord) -> bool {
         let entry = &record.entry;
         entry.request.is_some()
@@ -172,8 +178,8 @@ impl Ledger {
                 .is_some_and(|id| self.allocations.holds(id))
     }
 
-    /// Converts an allocation to the input of the planner. It counts as part of the request
-    /// while the predecessor holds its space.
+    /// Converts an allocation to the input of the planner. A requested successor belongs to the
+    /// request while its predecessor holds space.
     pub(crate) fn planner_allocation(&self, record: &AllocationRecord) -> snapshot::Allocation {
         let mut allocation = translate::allocation(record);
         if self.predecessor_holds(record)
@@ -209,7 +215,7 @@ impl Ledger {
         }
     }
 
-    /// Updates requests, the demand of their processes and the granted allocations in the snapshot.
+    /// Updates the snapshot: the requests, the demand of their works, and the granted allocations.
     pub(crate) fn refresh_requests(&mut self) {
         let requests: Vec<RequestEntry> = self
             .followed
@@ -250,7 +256,8 @@ impl Ledger {
         self.replace_requests(wanted);
         self.successor_requests.suspended = suspended;
         if !std::mem::replace(&mut self.successor_requests.resumed, true) {
-            // An allocation that was granted to a failed process survives a restart.
+            // Requested allocations of an earlier term may belong to works that are listed as
+            // failed.
             let granted = self.allocations.values().filter(|record| {
                 let entry = &record.entry;
                 entry.request.is_some() && entry.holds() && entry.vacate.is_none()
@@ -264,7 +271,7 @@ impl Ledger {
         let revived = self.successor_requests.revived.clone();
         let all: BTreeSet<&WorkId> = before.iter().chain(&with_request).chain(&revived).collect();
         for work in all {
-            self.refresh_process(work);
+            self.refresh_work(work);
         }
     }
 
@@ -289,7 +296,8 @@ impl Ledger {
         }
     }
 
-    fn refresh_process(&mut self, work: &WorkId) {
+    /// Updates the allocations and the demand of one work in the snapshot.
+    fn refresh_work(&mut self, work: &WorkId) {
         let ids = self.allocations.ids_of_work(work);
         let mut is_granted = false;
         for id in ids {
@@ -312,6 +320,7 @@ impl Ledger {
         self.refresh_demand(work.as_str());
     }
 
+    /// Returns the demand of a request. `entry` is the demand of the work.
     fn request_demand(&self, request: &RequestEntry, entry: &DemandEntry) -> snapshot::Demand {
         let mut avoids = self.followed.avoided_nodes(&request.work);
         avoids.extend(request.exclude.iter().cloned());
@@ -319,27 +328,30 @@ impl Ledger {
         let mut demand = translate::demand(entry, avoids);
         demand.max_processes = 1;
         demand.remaining_tasks = 1;
-        // The preferred node of the process does not matter here.
+        // The node that the work is bound to does not count for a request.
         demand.node_list = match &request.host {
             Some(host) => BTreeSet::from([host.clone()]),
             None => entry.machines.iter().cloned().collect(),
         };
-        // The request joins the group of its partners, so that they avoid its node too. Its
-        // predecessor is in that group, but must not exclude the request from its node or domain.
+        // The request is in the anti-affinity group of the work, so that its partners avoid the
+        // node of the request. The predecessor is in this group too. The request leaves the group
+        // if the predecessor would exclude it from the requested node, or from the domain of a
+        // label.
         let predecessor = request.predecessor.as_ref();
         let predecessor = predecessor.and_then(|id| self.allocations.get(id));
-        let is_near = |record: &AllocationRecord| {
+        let would_exclude = |record: &AllocationRecord| {
             let apart = entry.apart.as_ref();
             request.host.as_ref() == Some(&record.entry.node)
                 || apart.is_some_and(|apart| apart.by_label.is_some())
         };
-        if predecessor.is_some_and(is_near) {
+        if predecessor.is_some_and(would_exclude) {
             demand.anti_affinity = None;
         }
         demand
     }
 
-    /// Returns nodes with processes that this one must avoid, and nodes in the same domains.
+    /// Returns the nodes with other processes of the anti-affinity group, and the nodes in the same
+    /// domains. A domain is all nodes with the same value of a label.
     fn nodes_of_partners(&self, entry: &DemandEntry) -> BTreeSet<NodeName> {
         let Some(apart) = &entry.apart else {
             return BTreeSet::new();

@@ -1,4 +1,5 @@
-//! Processes that need a successor before they leave, and the outcome of the search for it.
+//! The search for successors of processes that are to leave only after their successor is reserved:
+//! the processes of the present round, and failed attempts.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,23 @@ use crate::model::LeaveOrder;
 
 #[derive(Debug, Default)]
 pub(crate) struct SuccessorSearch {
-    /// Orders to leave that wait for a successor in this round.
+    /// Orders to leave that are given if this round grants a successor.
     pub(crate) waiting_orders: Vec<LeaveOrder>,
-    /// Processes that also need a successor but are held back by the disruption limit of this work.
+    /// Processes that also need a successor, but are held back by a disruption limit. Each has the
+    /// job or service with that limit.
     pub(crate) limited: Vec<(AllocationId, WorkId)>,
-    /// Processes without a successor, each with the round of the last attempt and the reason of its
-    /// failure.
+    /// Processes for which the last attempt found no successor. Each has the round and the reason
+    /// of the failure.
     pub(crate) failed_attempts: BTreeMap<AllocationId, (u64, String)>,
     /// Verdicts of work whose process stays where it is. They are published instead of the verdicts
     /// of the attempt.
     pub(crate) withheld_verdicts: Verdicts,
-    /// Predecessors of the successors that were found in this round, by work.
+    /// Predecessors whose successor was found in this round, by work.
     pub(crate) predecessors: BTreeMap<WorkId, AllocationId>,
 }
 
 impl SuccessorSearch {
+    /// Clears the state of the last round.
     pub fn begin(&mut self) {
         self.waiting_orders.clear();
         self.limited.clear();

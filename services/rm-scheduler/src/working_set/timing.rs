@@ -1,4 +1,4 @@
-//! When rounds take place, and the changes that make one necessary.
+//! Number, time and duration of the last round, and whether another round is needed.
 
 pub(crate) struct Timing {
     /// Number of the last round.
@@ -45,7 +45,7 @@ impl Timing {
         self.needs_round |= changed;
     }
 
-    /// Clears the request. The round that begins now includes all changes so far.
+    /// Marks that no round is needed. The round that begins now includes all changes so far.
     pub fn clear_request(&mut self) {
         self.needs_round = false;
     }

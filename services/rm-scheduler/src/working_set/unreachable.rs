@@ -1,10 +1,10 @@
-//! Work on lost nodes. Its owner chose whether it waits for its node.
+//! Work on lost nodes. The owner of the work chose whether a process waits for its lost node.
 //!
-//! Work that does not wait is given up with its node. Work that waits is shown as unreachable,
-//! holds its quanta and gets no successor. It goes on when its node is back.
+//! A process that does not wait is given up with its node. A process that waits is shown as
+//! unreachable, holds its quanta and gets no successor. It continues when its node is back.
 //!
-//! Times count from when this term learned of the loss, by a monotonic clock. After a restart they
-//! begin again, so work waits at least as long as requested (W7).
+//! The wait is measured by a monotonic clock, from the time at which this term learned of the loss.
+//! After a restart the wait begins again, so work waits at least as long as requested (W7).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,12 +32,13 @@ pub(crate) struct UnreachableWork {
     waiting: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     /// Sentences for the verdicts of waiting work.
     notes: BTreeMap<WorkId, String>,
-    /// Monotonic time at which the first waiting allocation is given up. `None` if all wait without
-    /// limit.
+    /// Monotonic time at which the next waiting allocation is given up. `None` if every wait is
+    /// without limit.
     due_ms: Option<u64>,
 }
 
 impl UnreachableWork {
+    /// Records whether a node is lost.
     pub fn observe(&mut self, node: &NodeEntry, moment: &Moment) {
         if node.health == Health::Lost {
             let since = LostSince {
@@ -81,9 +82,9 @@ enum Fate {
 }
 
 impl Ledger {
-    /// Reviews all processes on nodes that are or were lost. If some processes wait for a node, the
-    /// others on it are given up here. On other lost nodes the planner gives up all processes.
-    /// Returns the orders to leave.
+    /// Decides for each process on a lost node whether it waits or is given up. Returns the orders
+    /// to leave. If no process waits for a node, the planner vacates the node, and no order is
+    /// given here. Processes whose node is back are resumed.
     pub(crate) fn review_lost(
         &mut self,
         moment: &Moment,
@@ -129,6 +130,7 @@ impl Ledger {
         orders
     }
 
+    /// Returns the processes on a node. Reservations have no process.
     fn processes_on_node(&self, node: &NodeName) -> Vec<AllocationRecord> {
         let records = self.allocations.on_node(node);
         records
@@ -215,6 +217,7 @@ impl Ledger {
     }
 }
 
+/// Returns the earlier of two times, if there is one.
 fn earliest(first: Option<u64>, second: Option<u64>) -> Option<u64> {
     first.into_iter().chain(second).min()
 }

@@ -1,4 +1,5 @@
-//! The fairness ledger: what each user was due and what it received, in quantum-milliseconds (I10).
+//! The fairness ledger: how much each user was entitled to, and how much it received. The unit is a
+//! quantum for one millisecond (I10).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use hayward_vocabulary::UserName;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Milliseconds between two writes. A crash loses less than this.
+/// Milliseconds between two writes. A crash loses the charges of a shorter time.
 const WRITE_EVERY_MS: u64 = 1_000;
 
 type UserAndClass = (UserName, String);
@@ -18,7 +19,9 @@ type UserAndClass = (UserName, String);
 /// Entitlement and use of one user in a class, in quanta.
 #[derive(Clone, Copy, Default)]
 struct Rate {
+    /// Quanta that the user is entitled to.
     due: u64,
+    /// Quanta that the user holds.
     held: u64,
 }
 
@@ -28,6 +31,7 @@ pub(crate) struct Usage {
     rates: BTreeMap<UserAndClass, Rate>,
     /// Monotonic milliseconds up to which time is charged.
     charged_ms: u64,
+    /// Monotonic milliseconds of the last write.
     written_ms: u64,
 }
 
@@ -48,7 +52,8 @@ impl Usage {
         self.rows.values().cloned().collect()
     }
 
-    /// Charges the time since the last call. Returns the rows to write, if it is time to write.
+    /// Charges the time since the last call. Returns the rows to write, or none if the last write
+    /// is too recent.
     fn charge(&mut self, now_ms: u64) -> Vec<LedgerLine> {
         let elapsed = now_ms.saturating_sub(self.charged_ms);
         self.charged_ms = now_ms;
@@ -101,8 +106,8 @@ impl Ledger {
         self.usage.rates = rates;
     }
 
-    /// Adds the rates of work in queues and with external planners. There is no entitlement by
-    /// shares there, so a user is due what it holds.
+    /// Adds the rates of work in queues and of work with an external planner. Such work has no
+    /// entitlement by shares, so a user counts as entitled to what it holds.
     fn add_rates_outside_shares(&self, rates: &mut BTreeMap<UserAndClass, Rate>) {
         let snapshot = &self.snapshot;
         if snapshot.queues.is_empty() && snapshot.external_planners.is_empty() {

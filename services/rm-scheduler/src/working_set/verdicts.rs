@@ -8,6 +8,8 @@ use hayward_vocabulary::WorkId;
 
 pub(crate) struct PublishedVerdicts {
     published: BTreeMap<WorkId, VerdictEntry>,
+    /// Verdicts that are compared with the published ones and published in this round or a later
+    /// one.
     to_publish: Verdicts,
 }
 
@@ -52,10 +54,12 @@ impl PublishedVerdicts {
         self.to_publish.extend(verdicts);
     }
 
+    /// Drops a verdict that waits to be published.
     pub fn cancel(&mut self, work: &WorkId) {
         self.to_publish.remove(work);
     }
 
+    /// Takes the next verdict that waits to be published.
     pub fn next_to_publish(&mut self) -> Option<(WorkId, Box<Verdict>)> {
         self.to_publish.pop_first()
     }

@@ -1,4 +1,5 @@
-//! Publications for container-manager: wanted processes, waiting requests and closed nodes.
+//! Publications for container-manager: `processors`, the wanted processes of services with their
+//! waiting requests, and `closed`, the nodes that take no new work.
 
 use std::collections::BTreeMap;
 
@@ -48,6 +49,7 @@ impl Ledger {
         }
     }
 
+    /// Returns the text of each waiting request, by work and id of the request.
     fn waits_by_work(&self) -> BTreeMap<WorkId, BTreeMap<String, String>> {
         let mut waits: BTreeMap<WorkId, BTreeMap<String, String>> = BTreeMap::new();
         for (id, (_, why)) in &self.successor_requests.waits {
@@ -113,8 +115,8 @@ impl Ledger {
         known.is_none_or(|entry| entry.health == Health::Lost)
     }
 
-    /// Updates whether a container runs without an allocation. A node that answers ends such a
-    /// container. If the node is lost, container-manager has to know of the container.
+    /// Records whether a container runs without an allocation. A node that answers ends such a
+    /// container. A lost node cannot, so the node is published as closed and lost.
     pub(crate) fn update_orphan(&mut self, id: &AllocationId) {
         let container = self.followed.containers().get(id.as_str());
         let orphan = container
