@@ -1,7 +1,7 @@
-//! Applies changes of followed publications to the scheduler's own rows.
+//! Applies changes of the followed publications to the snapshot and to the scheduler's own rows.
 //!
-//! Absorbing is idempotent, and its cost grows only with the number of changes. It never decides
-//! what work gets; rounds do that.
+//! Absorbing an update twice changes nothing. The cost grows only with the number of changes.
+//! Rounds decide which work gets what; absorbing does not.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +23,7 @@ use crate::working_set::Ledger;
 use crate::working_set::orchestrator_allocations;
 
 impl Ledger {
+    /// Applies changes of `nodes`, the publication of node-status.
     pub(crate) fn absorb_nodes(
         &mut self,
         update: Update<NodeEntry>,
@@ -120,6 +121,7 @@ impl Ledger {
         node
     }
 
+    /// Applies changes of `blocks`, the publication of blocklist.
     pub(crate) fn absorb_blocks(
         &mut self,
         update: Update<BlockEntry>,
@@ -165,7 +167,7 @@ impl Ledger {
         }
     }
 
-    /// Updates which nodes one job or service has to avoid.
+    /// Updates which nodes one job or service must avoid.
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
         let block = self.followed.blocks().get(key);
@@ -211,24 +213,25 @@ impl Ledger {
     /// Returns true while a process of a service has ended and job-converter has not yet decided
     /// whether and where another process follows.
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
-        let mut known = self.allocations.of_work(&entry.work);
-        let stays =
+        let mut records = self.allocations.of_work(&entry.work);
+        let is_staying =
             |record: &AllocationRecord| record.entry.holds() && record.entry.vacate.is_none();
-        let unsettled = |record: &AllocationRecord| {
+        let is_unsettled = |record: &AllocationRecord| {
             !record.entry.holds() && !entry.settled.contains(&record.entry.id)
         };
         let awaits = match entry.processor {
-            Some(_) => known.clone().any(unsettled),
+            Some(_) => records.clone().any(is_unsettled),
             None => {
                 orchestrator_allocations::runs_once(entry)
-                    && known.clone().any(|record| {
-                        unsettled(record) && orchestrator_allocations::ended_itself(record)
+                    && records.clone().any(|record| {
+                        is_unsettled(record) && orchestrator_allocations::ended_itself(record)
                     })
             }
         };
-        awaits && !known.any(stays)
+        awaits && !records.any(is_staying)
     }
 
+    /// Applies changes of `demand`, the publication of job-converter.
     pub(crate) fn absorb_demand(
         &mut self,
         update: Update<DemandEntry>,
@@ -266,8 +269,8 @@ impl Ledger {
         }
         self.publish_processors(batch);
         if is_first_update {
-            // Drops work that was withdrawn while no instance led, and ended allocations that
-            // nothing refers to.
+            // Drops work that was withdrawn while no rm-scheduler was leader, and ended allocations
+            // that nothing refers to.
             let is_withdrawn = |work: &&WorkId| {
                 self.followed.demand().get(work.as_str()).is_none()
                     && !self.worker_pools.wants(work)
@@ -282,6 +285,7 @@ impl Ledger {
         }
     }
 
+    /// Removes withdrawn work from the snapshot, with its verdict and its ended allocations.
     pub(crate) fn withdraw_work(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
         self.successor_requests.replacement_tasks.remove(work);
@@ -293,6 +297,7 @@ impl Ledger {
         self.forget_work_if_gone(work, batch);
     }
 
+    /// Applies changes of `containers`, a publication of container-manager.
     pub(crate) fn absorb_containers(
         &mut self,
         update: Update<ContainerEntry>,

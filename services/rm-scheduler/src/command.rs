@@ -29,6 +29,7 @@ pub use pools::{
 };
 
 pub enum Command {
+    /// An update of the followed publication `nodes`. The next four variants are updates, too.
     Nodes(Update<NodeEntry>, Reply<()>),
     Demand(Update<DemandEntry>, Reply<()>),
     Blocks(Update<BlockEntry>, Reply<()>),
@@ -100,12 +101,12 @@ pub struct FleetCopy {
     pub pinned: Arc<Vec<Pinned>>,
 }
 
-/// A process bound to its node. `machines` are the nodes it may use once it has to leave; an empty
-/// set allows any node.
+/// Work whose process is bound to its node.
 #[derive(Debug, Clone)]
 pub struct Pinned {
     pub work: WorkId,
     pub host: NodeName,
+    /// Nodes that the process may use once it must leave its node. An empty set allows every node.
     pub machines: BTreeSet<NodeName>,
 }
 
@@ -125,10 +126,11 @@ impl FleetCopy {
 #[derive(Debug, Default)]
 pub struct NodeFilter {
     pub node: Option<NodeName>,
-    /// Pool of the nodes; nodes of its children do not count.
+    /// Pool of the nodes. Nodes of the pools below it are not included.
     pub pool: Option<String>,
     /// Name of the node after which the list begins, in the order of names.
     pub after: Option<NodeName>,
+    /// Maximum number of nodes.
     pub limit: usize,
 }
 
@@ -137,7 +139,7 @@ pub struct NodeFilter {
 pub struct ProcessOnNode {
     pub allocation: AllocationId,
     pub work: WorkId,
-    /// Service whose disruption limit counts. It is the work itself if the work has no service.
+    /// Job or service whose disruption limit counts. For work without parts, the work itself.
     pub group: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
@@ -145,8 +147,11 @@ pub struct ProcessOnNode {
     pub quanta: u64,
     /// Reason of an earlier order to leave. `None` if there was no such order.
     pub leave_reason: Option<String>,
+    /// True if the node is lost and the process waits for it.
     pub unreachable: bool,
+    /// Maximum number of processes of the group that are moved at a time. `None` if unlimited.
     pub disruption_limit: Option<u64>,
+    /// Milliseconds from the signal to stop until the process is killed.
     pub stop_grace_ms: u64,
     /// Mean milliseconds from grant to start. `None` until a process of the work has run.
     pub start_ms: Option<u64>,
@@ -155,7 +160,10 @@ pub struct ProcessOnNode {
 /// Outcome of a request to an external planner.
 pub struct PlannerOutcome {
     pub pool: String,
+    /// Revision of the request.
     pub revision: u64,
+    /// Milliseconds from sending the request to the outcome.
     pub took_ms: u64,
+    /// The response, or the reason of the failure.
     pub outcome: Result<PlannerResponse, String>,
 }

@@ -1,4 +1,4 @@
-//! Refusals of rm-scheduler.
+//! Refusals of policy changes and of commands to worker pools, as HTTP problems.
 
 mod pools;
 
@@ -13,6 +13,7 @@ pub enum Refusal {
     /// All faults of a policy document at once.
     #[error("the policy has {} fault(s); nothing was changed", .0.len())]
     BadPolicy(Vec<Fault>),
+    /// The change is based on another generation than the policy in force.
     #[error(
         "the policy is at generation {current}, not {requested}; read it again and repeat your change"
     )]

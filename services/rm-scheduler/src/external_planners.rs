@@ -1,10 +1,10 @@
 //! External planners: when each one gets a request, and how its response is applied.
 //!
-//! A round never waits for a response. After its commit it sends a request about the work that
-//! lacks processes in the pool. The response goes into the snapshot. The next round takes those
-//! steps of the response that are still valid. Rounds therefore stay pure, and they can be replayed
-//! without the external planner. A pool has one open request at a time. After failures the interval
-//! between requests grows.
+//! A round never waits for a response. After the commit of a round, a request about the work that
+//! lacks processes is sent. The response becomes part of the snapshot. The next round takes those
+//! steps of the response that are still valid. A round therefore depends on its snapshot alone, and
+//! can be replayed without the external planner. A pool has one open request at a time. After
+//! failures the interval between requests grows.
 
 mod client;
 mod view;
@@ -28,14 +28,14 @@ use crate::working_set::external_planners::{LastResponse, PAUSE_MS, back_off_ms}
 pub use client::start;
 pub use view::list_planners;
 
-/// Returns the text before the first colon. The external planner writes the text after it. That
-/// text may differ each time, and it would change the verdict of all waiting work.
+/// Returns the text before the first colon. The text after the colon is from the external planner.
+/// It may differ in each response, and would change the verdict of all waiting work.
 fn without_planner_text(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(text, _)| text)
 }
 
 impl Ledger {
-    /// Returns true once when a round for an external planner is due.
+    /// Returns true if an external planner needs a round now. Returns true once for each due time.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
         let mut due = self.external_planners.text_changes.take_due(now_ms);
         for state in self.external_planners.by_pool.values_mut() {
@@ -62,7 +62,7 @@ impl Ledger {
         let Some(state) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
-        // The request has expired, or its pool now has another planner.
+        // The request has expired, or the policy now names another planner for the pool.
         if state.open_request.is_none_or(|(open, _)| open != revision) {
             return;
         }
@@ -102,8 +102,9 @@ impl Ledger {
         self.snapshot.set_outside(&pool, outside);
     }
 
-    /// Stores the results of responses, and sends requests. The snapshot is still that of the
-    /// round, so the requests also contain the wanted successors.
+    /// Stores the effects of responses, and sends requests when the batch is committed. The
+    /// snapshot still shows processes that need a successor as leaving, so a request covers their
+    /// successors.
     pub(crate) fn update_external_planners(
         &mut self,
         plan: &mut Plan,
@@ -119,7 +120,7 @@ impl Ledger {
         let changed_pools = self.pools_changed_by(plan, &trees);
         self.store_results(std::mem::take(&mut plan.external_planners));
         self.drop_stale_notes(&trees);
-        // Without all neighbours it is unknown what a pool lacks.
+        // While a neighbour is silent, it is unknown which work lacks processes.
         if self.timing.stale_neighbour().is_some() {
             return;
         }
@@ -131,7 +132,7 @@ impl Ledger {
                 continue;
             }
             if changed_pools.contains(pool) {
-                // The next request has to include the decisions of this round.
+                // The next request must include the decisions of this round.
                 state.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
@@ -164,7 +165,7 @@ impl Ledger {
         pool.is_some_and(|pool| !self.external_planners.pools_with_response.contains(pool))
     }
 
-    /// Returns the pools that a plan changes.
+    /// Returns the pools with a grant or a vacate of the plan, as pools with an external planner.
     fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
@@ -179,7 +180,7 @@ impl Ledger {
         pools
     }
 
-    /// Drops the notes of responses about work that no longer lacks anything.
+    /// Drops the notes of external planners about work that no longer lacks processes.
     fn drop_stale_notes(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
         let updates = snapshot
@@ -200,7 +201,8 @@ impl Ledger {
         }
     }
 
-    /// Stores the effect of each response, and removes the response, because it is used once.
+    /// Stores the effect of each response. Removes the response from the snapshot, because a
+    /// response is used once.
     fn store_results(&mut self, mut effects: BTreeMap<String, ResponseEffect>) {
         let pools_with_response: Vec<String> = {
             let pools = self.snapshot.external_planners.iter();

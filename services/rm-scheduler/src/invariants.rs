@@ -1,5 +1,5 @@
-//! Checks the invariants of rm-scheduler. The rules are pure and live in the domain crate. This
-//! module passes the working set to them.
+//! Checks the invariants of rm-scheduler, for `GET /v1/invariants`. The checks are pure functions
+//! of the domain crate. This module passes them the working set.
 
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
@@ -37,8 +37,8 @@ impl Ledger {
         }
     }
 
-    /// Checks the balance of accounts. Once all neighbours have answered, it also checks
-    /// over-commitment and blocked nodes.
+    /// Checks that the records of allocations agree. Once all neighbours have answered, also checks
+    /// that no node is over-committed and that no blocked node got an allocation.
     fn check_allocations(&self) -> Vec<TimedFinding> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed_finding(|| self.accounts_balance())];
@@ -58,6 +58,7 @@ impl Ledger {
         findings
     }
 
+    /// Checks that the allocations, the snapshot and the index by node contain the same quanta.
     fn accounts_balance(&self) -> Finding {
         let mut live = Account::new("the allocations");
         for record in self.allocations.values().filter(|it| it.entry.holds()) {

@@ -1,4 +1,4 @@
-//! Metrics of rm-scheduler. Events are newest as they happen. Gauges are computed from the working
+//! Metrics of rm-scheduler. Events are counted as they happen. Gauges are computed from the working
 //! set at intervals (T6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,14 +27,15 @@ use crate::node_space::NodeSpace;
 use crate::round_trace;
 use crate::store::Rows;
 
-/// Most users with a series of their own; all others share one series (T3).
+/// Maximum number of users with a metric series of their own. All other users share one series
+/// (T3).
 const MAX_USERS: usize = 50;
 /// Name of the series of all other users.
 const OTHER_USERS: &str = "other";
 /// Attribute value for an unknown class or pool.
 const UNKNOWN: &str = "unknown";
 
-/// Returns the name of an enum variant in JSON.
+/// Returns the name of an enum variant in JSON, without the fields of the variant.
 fn wire_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -82,15 +83,16 @@ pub(crate) fn count_vacate(reason: VacateReason) {
     catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::VACATE_CAUSE.with(wire_name(&reason))]);
 }
 
-/// Pairs of preempted work and its beneficiary within the last hour. They reveal work that preempts
-/// back and forth.
+/// Recent preemptions, as pairs of preempted work and beneficiary. A later preemption of the
+/// beneficiary for the preempted work reveals work that preempts back and forth.
 #[derive(Debug, Default)]
 pub(crate) struct PreemptionPairs {
-    newest: VecDeque<(i64, WorkId, WorkId)>,
+    /// Unix milliseconds, preempted work and beneficiary, oldest first.
+    recent: VecDeque<(i64, WorkId, WorkId)>,
 }
 
 impl PreemptionPairs {
-    /// Most pairs that are remembered.
+    /// Maximum number of remembered pairs.
     const MAX_PAIRS: usize = 4_096;
 
     pub fn new<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Self {
@@ -107,15 +109,15 @@ impl PreemptionPairs {
         if let Some(beneficiary) = &receipt.beneficiary {
             let pair = (receipt.work.clone(), beneficiary.clone());
             let at = receipt.at.unix_ms();
-            self.newest.push_back((at, pair.0, pair.1));
+            self.recent.push_back((at, pair.0, pair.1));
         }
-        while self.newest.len() > Self::MAX_PAIRS {
-            self.newest.pop_front();
+        while self.recent.len() > Self::MAX_PAIRS {
+            self.recent.pop_front();
         }
     }
 
-    /// Counts the work lost by a preemption. Also counts the preemption if the beneficiary was
-    /// preempted for the same work within the last hour.
+    /// Counts the quantum-seconds of work that a preemption lost. Counts the preemption as a
+    /// reversal if the beneficiary was preempted for the same work within the last hour.
     pub fn count(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
         catalogue::PREEMPTION_LOST.add(lost, &[]);
@@ -127,8 +129,8 @@ impl PreemptionPairs {
 
     fn is_reversal(&self, receipt: &Receipt) -> bool {
         let since = receipt.at.unix_ms().saturating_sub(HOUR_MS);
-        let mut newest = self.newest.iter().rev();
-        newest.any(|(at, preempted, beneficiary)| {
+        let mut newest_first = self.recent.iter().rev();
+        newest_first.any(|(at, preempted, beneficiary)| {
             *at >= since
                 && *beneficiary == receipt.work
                 && Some(preempted) == receipt.beneficiary.as_ref()
@@ -212,13 +214,14 @@ pub(crate) struct GaugeInputs<'a> {
     pub snapshot: &'a Snapshot,
     pub demand: &'a Followed<DemandEntry>,
     pub policy: &'a Policy,
-    /// `None` before the first round.
+    /// Shares and verdicts of the newest round. `None` before the first round.
     pub newest: Option<&'a NewestRound>,
-    /// Milliseconds since the neighbour that has been silent longest was heard.
+    /// Milliseconds of the longest silence among all neighbours. `None` before the first update.
     pub silence_ms: Option<u64>,
     pub now: Timestamp,
 }
 
+/// Returns the readings of all gauges.
 pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
     let mut readings = pool_readings(inputs.snapshot);
     let silence = inputs.silence_ms.map(seconds);
@@ -243,7 +246,7 @@ fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
             space.add(allocation);
         }
     }
-    // Usable and free amount, and the largest free amount on one node.
+    // For each pool: usable quanta, free quanta, and the largest number of free quanta on one node.
     let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for name in snapshot.pools.keys() {
         sums.insert(name, (0, 0, 0));
@@ -264,6 +267,7 @@ fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
         let fragmentation = if free == 0 {
             0.0
         } else {
+            // Both amounts are converted to floating point; the unit cancels out.
             seconds(free - largest_free) / seconds(free)
         };
         readings.push(catalogue::POOL_FRAGMENTATION.reading(fragmentation, pool()));
@@ -287,7 +291,9 @@ fn class_and_pool(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> Clas
 
 fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Vec<Reading>) {
     let snapshot = inputs.snapshot;
+    // Missing processes and their quanta, by reason, class and pool.
     let mut waiting_work: BTreeMap<(String, ClassAndPool), (u64, u64)> = BTreeMap::new();
+    // Milliseconds that the oldest work without any process has waited.
     let mut oldest: BTreeMap<ClassAndPool, u64> = BTreeMap::new();
     for (name, class) in &snapshot.classes {
         oldest.insert((name.clone(), class.pool.clone()), 0);
@@ -334,6 +340,7 @@ fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Ve
     }
 }
 
+/// Quanta of one user in one class.
 #[derive(Default, Clone, Copy)]
 struct FairnessSum {
     entitled: u64,

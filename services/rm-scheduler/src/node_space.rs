@@ -7,9 +7,13 @@ use hayward_vocabulary::Quantum;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeSpace {
     pub capacity: u64,
+    /// Quanta of all allocations.
     pub held: u64,
+    /// Quanta of allocations that are not preemptable.
     pub fixed: u64,
+    /// Quanta of allocations with an order to leave.
     pub vacating: u64,
+    /// Number of allocations.
     pub processes: u64,
 }
 
@@ -38,8 +42,8 @@ impl NodeSpace {
     }
 }
 
-/// Returns the pool and its ancestors. It also terminates for a cycle, although no policy in force
-/// has one.
+/// Returns the pool and its ancestors. The number of steps is limited, so that a cycle of pools
+/// would end too, although no policy in force has a cycle.
 pub fn pool_and_ancestors<'a>(
     snapshot: &'a Snapshot,
     pool: &'a str,

@@ -21,10 +21,11 @@ pub struct InUse {
     pub classes: BTreeSet<String>,
     /// Queues of each pool that has queues, and its leaf queues with applications.
     pub queues: BTreeMap<String, (Queues, BTreeSet<String>)>,
-    /// True if queues may be removed although work is in them.
+    /// True if the queues of a pool may be removed although work is in them.
     pub may_drop: bool,
 }
 
+/// Returns all faults of a new policy. The policy may come into force if there is none.
 pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     let mut faults = hayward_rm_scheduler_policy::faults(policy);
     let is_served = |name: &String| {
@@ -45,8 +46,8 @@ pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     faults
 }
 
-/// Finds faults of the queues. Removing a queue is allowed, because it drains. A change is refused
-/// only if it is impossible while work is in the queue.
+/// Finds faults of the queues. Removing a queue is no fault, because the queue drains. A change is
+/// a fault only if it is impossible while work is in the queue.
 fn add_queue_faults(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
     let new_queues = Rules::new(policy).queues;
     for (pool, (old, used)) in &in_use.queues {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_in_use_is_neither_removed_nor_made_a_template() {
+    fn a_class_in_use_is_neither_removed_nor_made_abstract() {
         let in_use = InUse {
             classes: BTreeSet::from(["normal".to_owned(), "low".to_owned()]),
             ..InUse::default()
@@ -90,11 +91,11 @@ mod tests {
         assert!(faults(&Policy::default(), &in_use).is_empty());
         let mut policy = Policy::default();
         policy.classes.remove("low");
-        let low = policy.classes.entry("normal".into()).or_default();
-        low.is_abstract = true;
-        low.default = false;
-        let class = policy.classes.entry("high".into()).or_default();
-        class.default = true;
+        let normal = policy.classes.entry("normal".into()).or_default();
+        normal.is_abstract = true;
+        normal.default = false;
+        let high = policy.classes.entry("high".into()).or_default();
+        high.default = true;
         let pointers: Vec<String> = faults(&policy, &in_use)
             .into_iter()
             .map(|fault| fault.pointer)

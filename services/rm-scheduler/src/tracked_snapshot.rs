@@ -1,8 +1,9 @@
 //! The snapshot of the next round, with its changes since the last round and since the last
 //! recording.
 //!
-//! It reads like a [`Snapshot`]. Methods make and record all changes. The cost of planning a round
-//! and of recording its inputs therefore grows with the changes, and not with the fleet.
+//! A [`TrackedSnapshot`] can be read like a [`Snapshot`], and is changed only by its methods, which
+//! record each change. The cost of planning a round and of recording its inputs therefore grows
+//! with the changes, and not with the fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -25,7 +26,7 @@ pub struct TrackedSnapshot {
     sequence: Sequence,
 }
 
-/// Entries that differ from the recorded ones.
+/// Keys of the entries that changed since the last recording.
 #[derive(Debug, Default)]
 struct ChangedKeys {
     /// True if all entries and all other fields count as changed.
@@ -34,6 +35,7 @@ struct ChangedKeys {
     demand: BTreeSet<WorkId>,
     allocations: BTreeSet<AllocationId>,
     queues: bool,
+    /// True if the state of an external planner changed.
     outside: bool,
 }
 
@@ -70,7 +72,9 @@ impl ChangedKeys {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
+    /// The later snapshot as a whole.
     Whole(Box<Snapshot>),
+    /// The entries that changed since the recorded snapshot.
     Since(Box<ChangedEntries>),
 }
 
@@ -143,8 +147,8 @@ impl TrackedSnapshot {
         self.snapshot.preempted_quanta = taken_back;
     }
 
-    /// Sets the queues of a pool that has queues. Other changes of queues need
-    /// [`TrackedSnapshot::replace_all`].
+    /// Sets the queues of a pool that already has queues. To add or remove the queues of a pool,
+    /// use [`TrackedSnapshot::replace_all`].
     pub fn set_queues(&mut self, pool: &str, queues: Queues) {
         if let Some(known) = self.snapshot.queues.get_mut(pool) {
             *known = queues;
@@ -175,8 +179,7 @@ impl TrackedSnapshot {
         self.snapshot.nodes.remove(name);
     }
 
-    /// Records a change of work for the next round. A round that reads everything needs no single
-    /// changes.
+    /// Records a change of work for the next round, unless that round reads the whole snapshot.
     fn record_unplanned_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
         if !self.unplanned.everything {
             self.unplanned.work.insert(work.clone(), demand.cloned());
@@ -234,8 +237,8 @@ impl TrackedSnapshot {
         self.changed = ChangedKeys::everything();
     }
 
-    /// Takes the changes to record, or everything if `whole` is true. They count as recorded,
-    /// unless [`TrackedSnapshot::restore_unrecorded`] returns them.
+    /// Takes the changes to record, or the whole snapshot if `whole` is true. The changes count as
+    /// recorded from now on. [`TrackedSnapshot::restore_unrecorded`] undoes that.
     pub fn take_unrecorded(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
         if whole || changed.everything {
@@ -256,7 +259,7 @@ impl TrackedSnapshot {
         }))
     }
 
-    /// Takes back changes that were not recorded after all.
+    /// Marks changes as unrecorded again, because their round was not recorded after all.
     pub fn restore_unrecorded(&mut self, delta: Delta) {
         match delta {
             Delta::Whole(_) => self.mark_all_changed(),
@@ -289,6 +292,7 @@ impl Delta {
         matches!(self, Self::Whole(_))
     }
 
+    /// Changes the recorded snapshot to the later one.
     pub fn apply(self, snapshot: &mut Snapshot) {
         match self {
             Self::Whole(whole) => *snapshot = *whole,

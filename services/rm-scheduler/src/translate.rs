@@ -1,4 +1,4 @@
-//! Converts followed entries to the input of the planner, without decisions.
+//! Converts entries of the neighbours to the input of the planner, without decisions.
 
 pub mod entries;
 
@@ -22,7 +22,7 @@ pub fn empty_snapshot() -> snapshot::Snapshot {
 /// Name of the label with the address of a node, as its agent reports it.
 const ADDRESS: &str = "address";
 
-/// Returns the properties of a node that rules select by.
+/// Returns the properties by which the policy assigns a node to a pool.
 fn identity(entry: &NodeEntry) -> Identity<'_> {
     Identity {
         name: entry.node.as_str(),
@@ -37,26 +37,29 @@ pub fn pool_of(entry: &NodeEntry, rules: &Rules) -> String {
     pool.unwrap_or(&entry.pool).to_owned()
 }
 
-/// Returns true while a block has an effect. A block has an effect until its end. A trial begins
-/// after the block and has an effect until the entry is withdrawn.
+/// Returns true while the entry of a block has an effect. A block has an effect until its end time.
+/// An entry for a node on trial has an effect until blocklist withdraws it.
 pub fn is_effective(block: &BlockEntry, now: Timestamp) -> bool {
     block.canary || block.is_in_force(now)
 }
 
-/// Returns the number of the trial of a node. A block of a strategy ends here at its end time.
-/// Until blocklist reports what follows, the trial counts as begun. Otherwise the node would be
-/// filled before the trial begins (W6).
+/// Returns the number of the trial of a node. Returns `None` if the node is not on trial.
+///
+/// A trial follows each block that an automatic rule of blocklist (a strategy) has set. The trial
+/// counts as begun from the end time of the block, before blocklist reports it. Otherwise the node
+/// would be filled before the trial begins (W6).
 pub fn trial_number(block: &BlockEntry, now: Timestamp) -> Option<u64> {
-    let by_strategy = block.automatic && block.sources.iter().any(|it| it.starts_with("strategy:"));
+    let is_by_strategy =
+        block.automatic && block.sources.iter().any(|it| it.starts_with("strategy:"));
     if block.canary {
         Some(block.removal_no)
     } else {
         // The end of a block counts as a removal, which gets the next number.
-        (by_strategy && !block.is_in_force(now)).then_some(block.removal_no + 1)
+        (is_by_strategy && !block.is_in_force(now)).then_some(block.removal_no + 1)
     }
 }
 
-/// Converts a node. `block` is the block in force on it.
+/// Converts a node. `block` is the block in force on the whole node.
 pub fn node(entry: &NodeEntry, block: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
     let pool = pool_of(entry, rules);
     snapshot::Node {
@@ -70,8 +73,8 @@ pub fn node(entry: &NodeEntry, block: Option<&BlockEntry>, rules: &Rules) -> sna
     }
 }
 
-/// Converts a block. The planner vacates a node that is evacuated immediately. For a graceful
-/// evacuation the planner only sees a closed node, because the orders to leave are given outside
+/// Converts a block. The planner vacates a node that is evacuated immediately. A graceful
+/// evacuation is only a closed node for the planner, because the orders to leave are given before
 /// the plan. A node on trial is open.
 fn planner_block(block: &BlockEntry) -> Option<snapshot::Block> {
     let effect = match (block.action, block.evacuation) {
@@ -92,8 +95,8 @@ fn drain_block(entry: &NodeEntry) -> Option<snapshot::Block> {
     })
 }
 
-/// Closes a lost node with work that waits for it, so that the planner leaves this work on it.
-/// Other work on the node is given up outside the plan.
+/// Converts a lost node that work waits for to a closed node. The planner does not vacate a closed
+/// node, so the waiting work stays. All other work on the node is given up before the plan.
 pub fn close_awaited_node(node: snapshot::Node) -> snapshot::Node {
     let close = |block| snapshot::Block {
         effect: snapshot::BlockEffect::Mark,
@@ -136,6 +139,7 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
     }
 }
 
+/// Converts an allocation.
 pub fn allocation(record: &AllocationRecord) -> snapshot::Allocation {
     let entry = &record.entry;
     // An unreachable process that has run is assumed to run still.

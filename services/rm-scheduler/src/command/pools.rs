@@ -49,7 +49,7 @@ pub struct PoolCall {
 /// A change by the owner or an operator.
 pub enum PoolChange {
     SetSize(SizeRequest, PoolReply<SizeAnswer>),
-    /// Replies whether the pool knows the worker.
+    /// A report that a worker has started. The reply is true if the worker belongs to the pool.
     WorkerStarted(AllocationId, PoolReply<bool>),
     RemoveWorker(AllocationId, PoolReply<()>),
     ReportIdle(BTreeSet<AllocationId>, PoolReply<IdleAnswer>),
@@ -61,6 +61,7 @@ pub enum PoolChange {
 pub struct CreatePool {
     pub description: PoolDescription,
     pub mode: Mode,
+    /// Number of workers that the pool starts with.
     pub initial_size: u64,
     pub max_failed: Option<i64>,
 }

@@ -6,7 +6,8 @@ use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_external_planner::PlannerRequest;
 use tokio::sync::mpsc;
 
-/// Capacity of the channel. Each pool has at most one request in it, and there are fewer pools.
+/// Capacity of the channel. Each pool has at most one request in the channel, and a policy has far
+/// fewer pools.
 const CHANNEL_CAPACITY: usize = 1_000;
 
 /// A request with the planner that it is sent to.
@@ -24,7 +25,8 @@ impl PlannerRequestSender {
         (Self(sender), receiver)
     }
 
-    /// Sends a request. A request that does not fit is sent again after its timeout.
+    /// Sends a request. If the channel is full, the request is dropped, and sent again after its
+    /// timeout.
     pub fn send(&self, request: OutgoingRequest) {
         if self.0.try_send(request).is_err() {
             tracing::warn!("a request to an external planner could not be sent");

@@ -16,11 +16,11 @@ use crate::command::{Command, FleetCopy, PolicyPreview};
 
 /// Number of computations that may run at the same time. Each takes a whole CPU.
 const SLOTS: usize = 1;
-/// Longest wait of a caller for the slot.
+/// Maximum time that a caller waits for the slot.
 const SLOT_WAIT: Duration = Duration::from_secs(3);
 /// Time after which a forecast begins no further round.
 const MAX_DURATION: Duration = Duration::from_secs(5);
-/// Least time between two copies, as a multiple of the time that a copy takes.
+/// Minimum time between two copies, as a multiple of the time that a copy takes.
 const COPY_INTERVAL_FACTOR: u32 = 20;
 
 pub struct SnapshotReads {
@@ -28,6 +28,7 @@ pub struct SnapshotReads {
     last: Mutex<Option<LastRead>>,
 }
 
+/// The last copy, with the time that making it took.
 #[derive(Clone)]
 struct LastRead {
     copy: FleetCopy,
@@ -55,7 +56,9 @@ impl SnapshotReads {
             Problem::new(Code::TooManyRequests, detail)
         })
     }
-    /// Returns the fleet as it is and as it would be under another policy, with the revision.
+
+    /// Returns a copy of the fleet and its revision. With a `preview`, the copy also has the fleet
+    /// as it would be under that policy.
     pub async fn read(
         &self,
         handle: &Handle<Command>,

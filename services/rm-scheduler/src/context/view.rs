@@ -9,6 +9,7 @@ use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_domain::{Verdicts, plan};
 use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 
+/// The committed state that handlers read.
 #[derive(Debug, Default)]
 pub struct SharedView {
     pub policy: PolicyView,
@@ -21,7 +22,7 @@ pub struct SharedView {
 }
 
 impl SharedView {
-    /// Returns the newest rounds first, each with the present state of its receipts.
+    /// Returns up to `limit` rounds, the newest first, each with the present state of its receipts.
     pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
         let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
         for receipt in self.receipts.values() {
@@ -71,15 +72,14 @@ pub struct RoundChanges {
 }
 
 impl RoundChanges {
-    /// Applies the changes to `newest`. `all` contains all shares if the planner read the whole
-    /// snapshot.
-    pub fn apply(self, all: Option<plan::Shares>, newest: &mut NewestRound) {
+    /// Applies the changes to `newest`. `all_shares` is set if the planner read the whole snapshot.
+    pub fn apply(self, all_shares: Option<plan::Shares>, newest: &mut NewestRound) {
         match self.shares {
             Some(delta) => newest.shares.apply_delta(delta),
             None => newest.verdicts.clear(),
         }
-        if let Some(all) = all {
-            newest.shares = all;
+        if let Some(all_shares) = all_shares {
+            newest.shares = all_shares;
         }
         for work in &self.removed_work {
             newest.verdicts.remove(work);

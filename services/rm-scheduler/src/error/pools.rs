@@ -13,6 +13,7 @@ pub enum PoolRefusal {
     KeyReused,
     #[error("there are {0} pools already; stop some that are not needed")]
     TooMany(usize),
+    /// `known` are the classes of the policy.
     #[error("the policy has no class {class:?}")]
     NoClass { class: String, known: Vec<String> },
     #[error(
@@ -23,6 +24,7 @@ pub enum PoolRefusal {
         oldest: u64,
         newest: u64,
     },
+    /// The caller no longer owns the pool, or the pool refuses the call in its present state.
     #[error(transparent)]
     Fenced(#[from] commands::Refusal),
 }

@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use crate::command::{Command, PlannerOutcome};
 use crate::context::OutgoingRequest;
 
-/// Most bytes of one request, enough for the largest fleets.
+/// Maximum number of bytes of a request, enough for the largest fleets.
 const MAX_REQUEST_BYTES: usize = 256 << 20;
-/// Most characters of an error text.
+/// Maximum number of characters of an error text.
 const MAX_ERROR_CHARS: usize = 200;
 
 /// Sends requests until the shutdown.
@@ -44,7 +44,7 @@ pub fn start(
     })
 }
 
-/// HTTP clients, created at their first use.
+/// HTTP clients without and with TLS, created at their first use.
 #[derive(Default)]
 struct Clients {
     plain: Option<reqwest::Client>,
@@ -95,7 +95,7 @@ async fn send_and_report(
         took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
     };
-    // A process that no longer leads drops the response.
+    // If this scheduler is no longer the leader, the response is dropped.
     let sent = handle.ask(|reply| Command::ApplyPlannerOutcome(Box::new(planner_outcome), reply));
     if let Err(problem) = sent.await {
         tracing::debug!(?problem, "an answer of an external planner came too late");

@@ -1,4 +1,4 @@
-//! Converts the state of external planners to a response of the API.
+//! Converts the state of external planners to the response of `GET /v1/planners`.
 
 use hayward_publication::Moment;
 use hayward_rm_scheduler_api::planners::{
@@ -10,7 +10,7 @@ use hayward_rm_scheduler_domain::plan::external::{Refusal, Refused};
 use crate::working_set::Ledger;
 use crate::working_set::external_planners::{LastResponse, PlannerState};
 
-/// Returns one entry for each pool without parent.
+/// Returns which planner plans each pool without parent, with the state of external planners.
 pub fn list_planners(ledger: &Ledger, moment: &Moment) -> Planners {
     let snapshot = &*ledger.snapshot;
     let roots = snapshot.pools.iter().filter(|(_, it)| it.parent.is_none());

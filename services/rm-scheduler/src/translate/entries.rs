@@ -1,4 +1,5 @@
-//! Converts decisions of the planner to published entries, without decisions of its own.
+//! Converts decisions of the planner to published entries. A note may follow the text of a verdict.
+//! It says that a process of the work waits for its lost node.
 
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry};
 use hayward_rm_scheduler_domain::plan;
@@ -15,18 +16,18 @@ pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
 }
 
 /// Separator between the text of the planner and a note.
-const NOTE: &str = "; and ";
+const NOTE_SEPARATOR: &str = "; and ";
 
 pub fn with_note(detail: String, note: Option<&str>) -> String {
     match note {
-        Some(note) => format!("{detail}{NOTE}{note}"),
+        Some(note) => format!("{detail}{NOTE_SEPARATOR}{note}"),
         None => detail,
     }
 }
 
-/// Returns the note in a detail.
+/// Returns the note at the end of a detail.
 pub fn note(detail: &str) -> Option<&str> {
-    detail.split_once(NOTE).map(|(_, note)| note)
+    detail.split_once(NOTE_SEPARATOR).map(|(_, note)| note)
 }
 
 /// Returns the entry of a verdict, without its time and receipts.
