@@ -50,7 +50,10 @@ pub enum CarriedRow {
         state: Box<CarriedQueueState>,
     },
     /// Recent preemptions by an external planner in its pool.
-    Moved { pool: String, moved: Box<RecentMoves> },
+    Moved {
+        pool: String,
+        moved: Box<RecentMoves>,
+    },
     /// A queue that is no longer configured and is not empty yet. The queues below it are not
     /// included.
     Draining {

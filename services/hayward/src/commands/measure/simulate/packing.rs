@@ -9,7 +9,7 @@ use hayward_simulation::packing::{
     Demand, GpuNodes, Pod, Policy,
     defrag::{DefragmentationResult, defragment, remove_random_pods},
     inflation::{InflationResult, arrivals, inflate, sorted_pods},
-    planner_inflation::{Settings, inflate_planned},
+    planner_inflation::{Settings, inflate_with_planner},
 };
 use hayward_simulation::published::{self, DEFRAGMENTED};
 use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
@@ -141,7 +141,7 @@ pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
         for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| is_selected(name)) {
             let run = |(seed, order): (&u64, &Vec<Pod>)| match kind {
                 Some(kind) => inflate(&mut sites.clone(), order, &demand, kind, *seed).0,
-                None => inflate_planned(&mut sites.clone(), order, &Settings::default()).0,
+                None => inflate_with_planner(&mut sites.clone(), order, &Settings::default()).0,
             };
             rows.push(PackingRow {
                 list: list.clone(),
