@@ -180,22 +180,24 @@ impl Ledger {
         node.heartbeat.set_details(details);
         node.health = judgement.health;
         node.health_reason = judgement.reason;
-        if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
-            self.due.remove(&(old, name.clone()));
+        let due_before_ms = std::mem::replace(&mut node.due_ms, due_ms);
+        self.reschedule(name, due_before_ms, due_ms);
+        if judgement_changed || cause.publish {
+            let cause = Cause {
+                judgement_changed,
+                ..cause
+            };
+            self.publish_node(name, cause, moment, batch);
+        }
+    }
+
+    /// Replaces the time at which a node is judged again. `None` means never.
+    fn reschedule(&mut self, name: &NodeName, before_ms: Option<u64>, due_ms: Option<u64>) {
+        if let Some(before_ms) = before_ms {
+            self.due.remove(&(before_ms, name.clone()));
         }
         if let Some(due_ms) = due_ms {
             self.due.insert((due_ms, name.clone()));
-        }
-        if judgement_changed || cause.publish {
-            self.publish_node(
-                name,
-                Cause {
-                    judgement_changed,
-                    ..cause
-                },
-                moment,
-                batch,
-            );
         }
     }
 

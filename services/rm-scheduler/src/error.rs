@@ -15,7 +15,8 @@ pub enum Refusal {
     BadPolicy(Vec<Fault>),
     /// The change is based on another generation than the policy in force.
     #[error(
-        "the policy is at generation {current}, not {requested}; read it again and repeat your change"
+        "the policy is at generation {current}, not {requested}; \
+         read it again and repeat your change"
     )]
     Stale { requested: u64, current: u64 },
 }

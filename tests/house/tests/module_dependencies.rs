@@ -93,7 +93,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
             "working_set",
             "absorb external_planners worker_pools",
             "round",
-            "commands invariants queries",
+            "invariants policy_change queries",
             "dispatch",
             "http",
         ],

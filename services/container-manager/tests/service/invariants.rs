@@ -27,7 +27,7 @@ async fn the_invariants_of_container_manager_hold() {
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.until("one", |all| all.len() == 1).await;
     let invariants: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
-    // Audit records form a chain (I19), nothing is late (I24), and nothing exceeds its limit (I25).
+    // Audit records form a chain, nothing is late, and nothing exceeds its limit.
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
     assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
     assert_eq!(invariants.service, "container-manager");

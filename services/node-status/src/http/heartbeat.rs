@@ -146,19 +146,14 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
         faults.push(("/inventory/version", text_limit.clone()));
     }
     if labels.len() > MAX_LABELS {
-        faults.push((
-            "/inventory/labels",
-            format!("takes up to {MAX_LABELS} labels"),
-        ));
+        let detail = format!("takes up to {MAX_LABELS} labels");
+        faults.push(("/inventory/labels", detail));
     }
-    if labels
-        .iter()
-        .any(|(name, value)| !is_valid(name) || value.len() > MAX_TEXT_BYTES)
-    {
-        faults.push((
-            "/inventory/labels",
-            format!("each name {text_limit}, each value up to as many"),
-        ));
+    let is_invalid =
+        |(name, value): (&String, &String)| !is_valid(name) || value.len() > MAX_TEXT_BYTES;
+    if labels.iter().any(is_invalid) {
+        let detail = format!("each name {text_limit}, each value up to as many");
+        faults.push(("/inventory/labels", detail));
     }
     if runtimes.len() > MAX_RUNTIMES || !runtimes.iter().all(|runtime| is_valid(runtime)) {
         faults.push((

@@ -25,7 +25,7 @@ async fn the_invariants_of_node_status_hold() {
     let fixture = Fixture::without_losses().await;
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
-    // Audit records form a chain (I19), nothing is late (I24), and nothing exceeds its limit (I25).
+    // Audit records form a chain, nothing is late, and nothing exceeds its limit.
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
     assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
     assert_eq!(invariants.service, "node-status");

@@ -147,7 +147,8 @@ proptest! {
             });
             let Some(step) = step else { return Ok(()) };
             let result = fixture.respond(vec![step], vec![]);
-            prop_assert_eq!(result.external_planners[POOL].refusals, 0, "{:?}", result.external_planners[POOL]);
+            let effect = &result.external_planners[POOL];
+            prop_assert_eq!(effect.refusals, 0, "{:?}", effect);
             prop_assert_eq!(result.grants.len(), 1);
         }
         prop_assert!(false, "work is still missing after 40 grants");

@@ -276,7 +276,8 @@ proptest! {
                 expected.insert(plan.round, (snapshot, plan));
             }
         }
-        prop_assert_eq!(expected.keys().collect::<Vec<_>>(), fleet.stored.keys().collect::<Vec<_>>());
+        let stored_rounds: Vec<_> = fleet.stored.keys().collect();
+        prop_assert_eq!(expected.keys().collect::<Vec<_>>(), stored_rounds);
         for (round, (snapshot, plan)) in expected {
             let (stored, planned) = fleet.read_recorded(round);
             prop_assert_eq!(&stored, &snapshot);

@@ -12,6 +12,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
+use hayward_service::trace::SpanBuilder;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::RoundOutcome;
@@ -128,6 +129,17 @@ impl Ledger {
         )
     }
 
+    /// Starts the trace span of a new allocation. Returns the trace parent of spans below it.
+    fn start_allocation_span(
+        &mut self,
+        span: SpanBuilder,
+        submitted: Option<&str>,
+    ) -> Option<String> {
+        let trace = self.planning.trace_mut()?;
+        let parent = trace.start_allocation_span(span, submitted)?;
+        Some(parent.to_string())
+    }
+
     /// Creates the allocation of a grant.
     pub(crate) fn grant(
         &mut self,
@@ -146,12 +158,11 @@ impl Ledger {
             None => self.predecessor_of_work(&work),
         };
         let demand = self.followed.demand().get(work.as_str());
-        let submitted = demand.and_then(DemandEntry::submitted_within);
+        let submitted = demand.and_then(|demand| demand.submitted_within().map(str::to_owned));
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
         let mut launch = demand
             .and_then(|demand| demand.launch.clone())
             .or_else(|| self.worker_pools.launch(&work, &id));
-        let trial = self.nodes_on_trial.trial_of(&grant.node);
         let orchestrator_starts =
             demand.is_some_and(orchestrator_allocations::starts_own_processes);
         // A reservation holds its node, and no process is started on it.
@@ -160,16 +171,14 @@ impl Ledger {
             _ => AllocationState::Assigned,
         };
         metrics::count_grant(&self.snapshot, &grant);
-        let mut trace_parent = self.planning.trace_mut().and_then(|trace| {
-            let span = metrics::allocation_span(&id, &work, &grant);
-            let parent = trace.start_allocation_span(span, submitted)?;
-            Some(parent.to_string())
-        });
+        let span = metrics::allocation_span(&id, &work, &grant);
+        let mut trace_parent = self.start_allocation_span(span, submitted.as_deref());
         if let Some(launch) = &mut launch {
             // The service that launches the process traces this allocation and needs the trace
             // parent.
             launch.within = trace_parent.take();
         }
+        let running_since = (state == AllocationState::Running).then_some(moment.now);
         let entry = AllocationEntry {
             id: id.clone(),
             incarnation: self.next_incarnation(&work, batch),
@@ -181,7 +190,7 @@ impl Ledger {
             order: grant.quanta,
             size: grant.size,
             granted_at: moment.now,
-            running_since: (state == AllocationState::Running).then_some(moment.now),
+            running_since,
             exclusive,
             predecessor,
             request: request.map(|it| it.id),
@@ -191,21 +200,29 @@ impl Ledger {
             exit: None,
             launch,
         };
-        if entry.state == AllocationState::Running {
-            self.fulfil_receipts(&entry, moment, batch);
-        }
-        self.set_allocation(
-            AllocationRecord {
-                entry,
-                fixed: grant.fixed,
-                gpus: grant.gpus,
-                group: grant.group,
-                trial,
-                trace_parent,
-            },
-            batch,
-        );
+        let record = AllocationRecord {
+            trial: self.nodes_on_trial.trial_of(&entry.node),
+            entry,
+            fixed: grant.fixed,
+            gpus: grant.gpus,
+            group: grant.group,
+            trace_parent,
+        };
+        self.store_new_allocation(record, moment, batch);
         id
+    }
+
+    /// Stores the allocation of a grant. One that runs already may fulfil receipts.
+    fn store_new_allocation(
+        &mut self,
+        record: AllocationRecord,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        if record.entry.state == AllocationState::Running {
+            self.fulfil_receipts(&record.entry, moment, batch);
+        }
+        self.set_allocation(record, batch);
     }
 
     /// Orders an allocation to leave. If its end cannot be awaited, the allocation ends at once.
@@ -414,8 +431,8 @@ mod tests {
         let group = "group dev holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
                      q1";
         assert_ne!(remaining_words(user), remaining_words(group));
-        let other_queue = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
-                     q2";
+        let other_queue = "user ann holds 1536 MiB of 2 GiB memory, \
+                           and 1 GiB more are needed in queue q2";
         assert_ne!(remaining_words(user), remaining_words(other_queue));
     }
 }

@@ -179,8 +179,9 @@ impl Connection {
         stream: TcpStream,
     ) -> Option<TlsStream<TcpStream>> {
         let peer = self.peer;
+        let head_timeout = self.context.limits.head_timeout;
         let result = tokio::select! {
-            done = tokio::time::timeout(self.context.limits.head_timeout, tls.accept(stream)) => done,
+            done = tokio::time::timeout(head_timeout, tls.accept(stream)) => done,
             () = self.wait_until_must_close() => return None,
             () = self.context.shutdown.wait() => return None,
         };

@@ -1,8 +1,8 @@
 //! Decides how a process that must leave does so: at once, or after its successor is granted.
 //!
 //! To grant the successor first, a round is planned as if the process were leaving. The node for
-//! the successor is then chosen and checked like any other. The process is ordered to leave together
-//! with the grant. Without a grant, the process stays.
+//! the successor is then chosen and checked like any other. The process is ordered to leave
+//! together with the grant. Without a grant, the process stays.
 
 use hayward_vocabulary::WorkId;
 

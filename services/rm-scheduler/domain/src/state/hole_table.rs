@@ -200,7 +200,8 @@ mod tests {
         ) {
             let (mut one_by_one, mut at_once) = (holes(&sizes), holes(&sizes));
             for count in &counts {
-                let (fitting, exact) = (one_by_one.count_processes(quanta), one_by_one.count(quanta));
+                let fitting = one_by_one.count_processes(quanta);
+                let exact = one_by_one.count(quanta);
                 one_by_one.fill_exact_first(*count, quanta);
                 prop_assert_eq!(one_by_one.count_processes(quanta), fitting.saturating_sub(*count));
                 if *count <= exact {

@@ -124,6 +124,15 @@ fn with_unknown_work(error: ClientError, id: &str) -> anyhow::Error {
     }
 }
 
+/// Returns how long the next request may wait for output.
+fn next_wait_seconds(ended: bool, live_processes: u64) -> u64 {
+    match (ended, live_processes) {
+        (true, _) => FINAL_POLL_SECONDS,
+        (false, 0) => POLL_SECONDS,
+        (false, _) => LONG_POLL_SECONDS,
+    }
+}
+
 pub async fn run(
     session: &Session,
     jobs: &Client,
@@ -175,11 +184,7 @@ pub async fn run(
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
             source.work
         );
-        wait_seconds = match (ended, logs.live) {
-            (true, _) => FINAL_POLL_SECONDS,
-            (false, 0) => POLL_SECONDS,
-            (false, _) => LONG_POLL_SECONDS,
-        };
+        wait_seconds = next_wait_seconds(ended, logs.live);
     }
     if !session.out.json {
         print(&super::clean_for_terminal(&lines.finish_all()))?;

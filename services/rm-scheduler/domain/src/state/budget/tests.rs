@@ -285,7 +285,9 @@ proptest! {
         run_fleet(&mut fixture, &after, |_, plan| plans.push(plan.clone()));
         let mut plans = plans.into_iter();
         let mut all_equal = true;
-        run_fleet(&mut unlimited, &after, |_, plan| all_equal &= plans.next().as_ref() == Some(plan));
+        run_fleet(&mut unlimited, &after, |_, plan| {
+            all_equal &= plans.next().as_ref() == Some(plan);
+        });
         prop_assert!(all_equal);
     }
 

@@ -129,8 +129,8 @@ fn add_replica(facts: &mut Facts, status: Result<Status, String>) {
     first_service(facts).replicas.push(Replica { url, status });
 }
 
-/// Returns a fleet in which rule I2 of the first service is not checked. The service has this
-/// uptime, and tried to check the rule at 500,000 ms. `change` changes the status of the rule.
+/// Returns a fleet in which one rule of the first service is not checked. The service has this
+/// uptime, and tried to check the rule at 500,000 ms. `change` changes its status (I2).
 fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     facts_with(|it| {
         first_service(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
