@@ -1,12 +1,15 @@
-//! Steps 3 and 4: the entitlement of each piece of work, called How-Much in the specification
-//!
+//! Computes the entitlement of each piece of work. These are steps 3 and 4 of a round, called
+//! How-Much in the specification.
 //!
-//! In: free and preemptable space by pool, and the growth cap of each piece of work. Out: the
-//! entitlement (`counted`) of each [`WorkState`](crate::state::WorkState), and the quanta granted
-//! to classes. Classes with one priority and policy form a group. Groups are computed in order of
-//! priority. Each group removes its holes from the tables before the next group is computed.
+//! The input is the free and preemptable space of each pool, and the growth cap of each piece of
+//! work. The result is the entitlement (`counted`) of each
+//! [`WorkState`](crate::state::WorkState), and the quanta granted to classes.
 //!
-//! This step never chooses nodes, nor the allocations that would have to leave.
+//! A hole is the space on one node that work can use. Classes of equal priority and policy form a
+//! group, and groups are computed in order of priority. Each group removes the holes that it uses
+//! before the next group is computed.
+//!
+//! This step chooses no nodes and no allocations that must leave.
 
 mod apportion;
 pub(crate) mod deficit;
@@ -27,8 +30,8 @@ use crate::{
 pub(crate) use fair_share::UserEntitlements;
 use reachable::ReachIndex;
 
-/// Holes by pool, without fixed allocations. Each group removes its holes before the entitlements
-/// of the next group are computed.
+/// Holes of each pool. Space of fixed allocations, which no work can take, is not included. Each
+/// group removes the holes that it uses before the next group is computed.
 pub(crate) struct HoleTables {
     pools: TypedVec<PoolIx, HoleTable>,
 }
@@ -78,7 +81,7 @@ pub(crate) fn class_groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec
                 .push(index);
         }
     }
-    let sort_by_place = |classes: &mut Vec<ClassIx>| {
+    let sort_by_position = |classes: &mut Vec<ClassIx>| {
         classes.sort_by_key(|class| {
             (
                 state.classes[*class].class.position,
@@ -89,14 +92,14 @@ pub(crate) fn class_groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec
     class_groups
         .into_iter()
         .map(|((_, policy), mut classes)| {
-            sort_by_place(&mut classes);
+            sort_by_position(&mut classes);
             (policy, classes)
         })
         .collect()
 }
 
-/// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
-/// by age.
+/// Returns the work of a group by class, then age. With the setting `count_what_fits`, the work of
+/// all classes is sorted by age alone.
 pub(crate) fn work_by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
     let work_of_class = |class: &ClassIx| state.classes[*class].work();
     let by_age = |work: &mut Vec<WorkIx>| {
@@ -115,7 +118,7 @@ pub(crate) fn work_by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> 
     by_class.flatten().collect()
 }
 
-/// Results of this step that survive rounds.
+/// Results of this step that later rounds use again.
 #[derive(Default)]
 pub(crate) struct EntitlementCache {
     pub reach_index: ReachIndex,
@@ -123,7 +126,7 @@ pub(crate) struct EntitlementCache {
 }
 
 impl EntitlementCache {
-    /// Updates the cache to the index. Call it before entitlements are computed.
+    /// Brings the cache up to date with the index. Call it before entitlements are computed.
     pub fn update(&mut self, index: &FleetIndex) {
         if index.rebuilt {
             // A rebuild renumbers work and pools.
@@ -157,13 +160,13 @@ pub(crate) fn compute(
             Policy::FixedShare => fixed_share::compute(state, &mut tables, &classes),
             Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }
-        let taken = available - tables.quanta(state, tree);
-        let turn = GroupQuanta {
+        let assigned = available - tables.quanta(state, tree);
+        let group_quanta = GroupQuanta {
             available,
-            assigned: taken,
+            assigned,
         };
         state
             .class_group_quanta
-            .extend(classes.first().map(|class| (*class, turn)));
+            .extend(classes.first().map(|class| (*class, group_quanta)));
     }
 }

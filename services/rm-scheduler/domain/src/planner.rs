@@ -119,7 +119,7 @@ impl Rounds {
         for tree in state.forest.roots().iter().copied() {
             plan_tree(&mut state, &mut entitlement_cache.users, tree, on_phase_end);
         }
-        deficit::record(&mut state, &entitlement_cache.users);
+        deficit::record_rates(&mut state, &entitlement_cache.users);
         entitlement_cache.clear_users_after_rebuild(index);
         state.update_future_holes();
         // 9. Verdicts and shares are reported, and state is carried over to the next round.

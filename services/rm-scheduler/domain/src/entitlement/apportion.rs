@@ -1,6 +1,7 @@
-//! Divides holes among entities by weight: classes, then users, then work.
+//! Divides holes among entities by weight. The entities of one division are classes, the
+//! users of one class, or the work of one user.
 //!
-//! Entities come sorted, and their order decides which get remainders. The table is consumed.
+//! Entities come sorted, and their order decides which of them get the remainders of rounding.
 //! Arithmetic is exact: products that overflow are computed in 128 bits.
 
 mod equal_weights;
@@ -26,7 +27,7 @@ pub(crate) struct Claims {
 #[derive(Default)]
 struct SizeClass {
     quanta: u64,
-    /// Demand of the entities that want this size, in the order of entry.
+    /// Demand of the entities that want this size, in the order in which they were added.
     claims: Vec<Claim>,
 }
 
@@ -39,7 +40,7 @@ struct Claim {
 }
 
 impl Claims {
-    /// Removes all entities and keeps the capacity.
+    /// Removes all entities. The vectors keep their capacity.
     pub fn clear(&mut self) {
         self.weights.clear();
         self.standings.clear();
@@ -63,7 +64,7 @@ impl Claims {
         self.insert_demand(position, quanta, count);
     }
 
-    /// Adds all this demand to the last entity.
+    /// Adds demand of several sizes to the last entity.
     pub fn add_all_demand(&mut self, demand: &Amounts) {
         let mut position = 0;
         for (quanta, count) in demand.iter() {
@@ -78,8 +79,8 @@ impl Claims {
         }
     }
 
-    /// Adds demand to the last entity. `position` is the index of the size, or of the place where
-    /// it is inserted.
+    /// Adds demand to the last entity. `position` is the index of the size in `sizes`. If the size
+    /// is new, it is inserted at this index.
     fn insert_demand(&mut self, position: usize, quanta: u64, count: u64) {
         let entity = self.weights.len() - 1;
         if self
@@ -104,7 +105,7 @@ impl Claims {
         }
     }
 
-    /// Returns the processes granted to each entity by size, in the order of entry.
+    /// Returns the processes granted to each entity by size. Entities are in the order of addition.
     pub fn grants(&self) -> Vec<Amounts> {
         let empty = self
             .weights
@@ -122,7 +123,7 @@ impl Claims {
         granted
     }
 
-    /// Reports all granted processes, by size, then in the order of entry.
+    /// Reports all granted processes by size, then by entity: the entity, the quanta and the count.
     fn for_each_grant(&self, mut report: impl FnMut(usize, u64, u64)) {
         for size_class in &self.sizes {
             for claim in size_class.claims.iter().filter(|claim| claim.granted > 0) {
@@ -189,7 +190,7 @@ impl Claims {
     /// Grants each entity up to its deserved quanta, largest processes first. Returns true if it
     /// granted any process.
     fn run_pass(&mut self, holes: &mut HoleTable, division: &mut DivisionState) -> bool {
-        division.begin(holes.total_quanta(), &self.weights, &self.standings);
+        division.begin_pass(holes.total_quanta(), &self.weights, &self.standings);
         let mut before_first_size = true;
         let mut granted_any = false;
         let size_classes = self.sizes.iter_mut().rev();
@@ -210,22 +211,21 @@ impl Claims {
             }
             let divisor = division.divisor(&size_class.claims, &self.weights);
             let mut granted_count = 0;
-            // Neighbours mostly have equal weights, so the last quota is cached.
-            let mut cached = (0, 0);
+            // Adjacent entities mostly have equal weights, so the last quota is cached.
+            let (mut cached_weight, mut cached_quota) = (0, 0);
             for claim in &mut size_class.claims {
                 let entity = claim.entity;
                 if claim.wanted == 0 || !division.active[entity] {
                     continue;
                 }
-                if cached.0 != self.weights[entity] {
+                if cached_weight != self.weights[entity] {
                     let quota = scaled(fitting * quanta, self.weights[entity], divisor, true);
-                    cached = (self.weights[entity], quota);
+                    (cached_weight, cached_quota) = (self.weights[entity], quota);
                 }
-                let quota = cached
-                    .1
+                let quota = cached_quota
                     .min(division.deserved[entity].saturating_sub(division.received[entity]));
-                // Each entity is rounded up to one process, so that large work does not starve. An
-                // entity that is ahead is not rounded up.
+                // A quota below one process is rounded up, so that large work does not starve. The
+                // quota of an entity that is ahead is not rounded up.
                 let minimum = u64::from(quota > 0 && self.standings[entity] != Standing::Ahead);
                 let count = (quota / quanta).max(minimum);
                 let count = count.min(claim.wanted).min(fitting - granted_count);
@@ -249,7 +249,8 @@ impl Claims {
         granted_any
     }
 
-    /// Gives the remaining holes one process at a time to processes of exactly their size.
+    /// Grants the remaining holes to demand of exactly their size. Each entity gets one process at
+    /// a time.
     fn fill_exact_holes(&mut self, holes: &mut HoleTable) {
         if !self
             .sizes
@@ -328,7 +329,7 @@ impl DivisionState {
         self.wants_size_or_larger.resize(entities, false);
     }
 
-    fn begin(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
+    fn begin_pass(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
         self.received.fill(0);
         self.wants_size_or_larger.fill(false);
         self.deserved.fill(0);
@@ -336,20 +337,21 @@ impl DivisionState {
         let active = || (0..weights.len()).filter(|entity| self.active[*entity]);
         self.open_weight = active().map(|entity| weights[entity]).sum();
         let mut remainder = total;
-        let mut cached = (0, 0);
+        let (mut cached_weight, mut cached_share) = (0, 0);
         for (entity, weight) in weights.iter().copied().enumerate() {
             if self.active[entity] {
-                if cached.0 != weight {
-                    cached = (weight, scaled(total, weight, self.open_weight, false));
+                if cached_weight != weight {
+                    cached_weight = weight;
+                    cached_share = scaled(total, weight, self.open_weight, false);
                 }
-                self.deserved[entity] = cached.1;
+                self.deserved[entity] = cached_share;
                 remainder -= self.deserved[entity];
             }
         }
         self.distribute_remainder(remainder, standings);
     }
 
-    /// Gives the remainder, one quantum to each entity.
+    /// Adds one quantum of the remainder to each of the first entities, until it is used up.
     fn distribute_remainder(&mut self, remainder: u64, standings: &[Standing]) {
         if remainder == 0 {
             return;
@@ -377,8 +379,8 @@ impl DivisionState {
         self.remainder_order = remainder_order;
     }
 
-    /// Returns the sum of the weights among which the holes of a size are divided. Sizes come in
-    /// descending order.
+    /// Returns the sum of the weights among which the holes of a size are divided. The calls of one
+    /// pass are in descending order of size.
     fn divisor(&mut self, claims: &[Claim], weights: &[u64]) -> u64 {
         if !self.settings.holes_among_rivals {
             return self.open_weight;
@@ -391,7 +393,8 @@ impl DivisionState {
         rivals.map(|entity| weights[entity]).sum::<u64>().max(1)
     }
 
-    /// Removes an entity that received what it deserves from the divisor, once per pass (C-1).
+    /// If the entity received what it deserves, subtracts its weight from the divisor. This happens
+    /// once per pass (C-1).
     fn close(&mut self, entity: usize, weights: &[u64]) {
         if self.open[entity] && self.received[entity] >= self.deserved[entity] {
             self.open[entity] = false;

@@ -1,9 +1,10 @@
 //! Deficits: the quanta that rounding keeps from a class or user are paid back over time (W-4).
 //!
-//! Entitlements are whole processes and shares are not. The difference is stored as an account in
-//! quantum-milliseconds. An account of one quantum for [`PAYBACK_MS`] is paid. Entities behind
-//! then get remainders first, and entities ahead are not rounded up, until the account is even. A
-//! steady fleet is therefore stable from round to round and fair over hours.
+//! Entitlements are whole processes, but shares are not. Each class and user has an account of the
+//! difference, in thousandths of a quantum times milliseconds. An account that reaches one quantum
+//! for [`PAYBACK_MS`] changes the standing to behind or ahead. Until the account is even, an entity
+//! that is behind gets remainders first, and one that is ahead is not rounded up. A steady fleet is
+//! therefore stable from round to round and fair over hours.
 
 use std::collections::BTreeMap;
 
@@ -25,25 +26,25 @@ use crate::{
 const PAYBACK_MS: i64 = 600_000;
 /// Thousandths of a quantum in one quantum.
 const MILLI: i64 = 1_000;
-/// Largest amount that an account can reach, in either direction.
+/// Largest absolute value of an account.
 const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
-pub(crate) fn for_class(state: &RoundState, class: ClassIx) -> Standing {
+pub(crate) fn standing_of_class(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
 
 /// Returns the standings of the users of a class, in the order of their names.
-pub(crate) fn for_users(state: &RoundState, class: ClassIx) -> Vec<Standing> {
+pub(crate) fn standings_of_users(state: &RoundState, class: ClassIx) -> Vec<Standing> {
     let users = state.classes[class].users;
-    let known = state.deficits.users.get(state.classes[class].name);
-    // Mostly no user is owed anything, and no account is looked up.
-    let known = known.filter(|known| {
-        let mut accounts = known.values();
+    let accounts = state.deficits.users.get(state.classes[class].name);
+    // Mostly all standings are even, and no account is looked up.
+    let accounts = accounts.filter(|accounts| {
+        let mut accounts = accounts.values();
         accounts.any(|account| account.standing != Standing::Even)
     });
     let standing = |user: &UserName| {
-        let account = known.and_then(|known| known.get(user));
+        let account = accounts.and_then(|accounts| accounts.get(user));
         account.map_or(Standing::Even, |account| account.standing)
     };
     users.keys().map(standing).collect()
@@ -69,8 +70,8 @@ pub(crate) fn settle(state: &mut RoundState) {
 }
 
 impl Account {
-    /// Returns the account after this many milliseconds. Two steps give the same as one step over
-    /// their sum.
+    /// Returns the account after this many milliseconds. Two steps give the same result as one step
+    /// over their sum.
     #[must_use]
     pub fn after_ms(self, elapsed_ms: u64) -> Self {
         let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
@@ -99,7 +100,7 @@ struct Claim {
 }
 
 /// Sets how fast each account grows from now on, from the holdings after the round.
-pub(crate) fn record(state: &mut RoundState, user_entitlements: &UserEntitlements) {
+pub(crate) fn record_rates(state: &mut RoundState, user_entitlements: &UserEntitlements) {
     if !state.settings.carry_remainders {
         return;
     }
@@ -107,7 +108,7 @@ pub(crate) fn record(state: &mut RoundState, user_entitlements: &UserEntitlement
     for tree in state.forest.roots() {
         for (policy, classes) in class_groups(state, *tree) {
             if policy == Policy::FairShare {
-                record_group(state, &classes, |class| {
+                record_group_rates(state, &classes, |class| {
                     user_entitlements.totals_by_name(class, &change)
                 });
             }
@@ -115,7 +116,7 @@ pub(crate) fn record(state: &mut RoundState, user_entitlements: &UserEntitlement
     }
 }
 
-fn record_group(
+fn record_group_rates(
     state: &mut RoundState,
     classes: &[ClassIx],
     totals_of: impl Fn(ClassIx) -> Vec<DemandAndHoldings>,
@@ -135,22 +136,26 @@ fn record_group(
         let users = state.classes[*class].users;
         let deficits = &mut state.deficits;
         deficits.classes.entry(name.to_owned()).or_default().rate = rate;
-        let known = deficits.users.entry(name.to_owned()).or_default();
-        record_users(known, users, growth_rates(&claims));
+        let accounts = deficits.users.entry(name.to_owned()).or_default();
+        set_user_rates(accounts, users, growth_rates(&claims));
     }
 }
 
-/// Drops accounts of users without work.
-fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, growth_rates: Vec<i64>) {
+/// Sets the growth rates of the users, in order of name. Drops accounts of users without work.
+fn set_user_rates(
+    accounts: &mut BTreeMap<UserName, Account>,
+    users: &Users,
+    growth_rates: Vec<i64>,
+) {
     // Mostly the set of users with work is unchanged.
-    if !known.keys().eq(users.keys()) {
-        let account = |user| known.get(user).copied().unwrap_or_default();
-        *known = users
+    if !accounts.keys().eq(users.keys()) {
+        let account = |user| accounts.get(user).copied().unwrap_or_default();
+        *accounts = users
             .keys()
             .map(|user| (user.clone(), account(user)))
             .collect();
     }
-    for (account, rate) in known.values_mut().zip(growth_rates) {
+    for (account, rate) in accounts.values_mut().zip(growth_rates) {
         account.rate = rate;
     }
 }

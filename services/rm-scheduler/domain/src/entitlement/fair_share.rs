@@ -30,15 +30,15 @@ pub(super) fn compute(
         steady: state.settings.steady_counts,
         division: state.settings.division(),
     };
-    let mut rivals = begin_all_classes(state, user_entitlements, &settings, classes);
-    for class_entitlements in &mut rivals {
+    let mut group = begin_all_classes(state, user_entitlements, &settings, classes);
+    for class_entitlements in &mut group {
         class_entitlements.sort_users(state);
     }
     let mut recounts = 0;
-    while compute_once(state, tables, &settings, &mut rivals) && recounts < MAX_RECOUNTS {
+    while compute_once(state, tables, &settings, &mut group) && recounts < MAX_RECOUNTS {
         recounts += 1;
     }
-    for mut class_entitlements in rivals {
+    for mut class_entitlements in group {
         for (_, user_entitlement) in class_entitlements.users.users_mut() {
             user_entitlement.end(&settings, state);
         }
@@ -61,14 +61,15 @@ struct ClassUser {
 struct ClassEntitlements {
     class: ClassIx,
     users: ClassUsers,
-    /// Users in the order in which they are served: position by name, and standing.
+    /// Users in the order of service. Each has its position in the order of names, and its
+    /// standing.
     sorted_users: Vec<(usize, Standing)>,
 }
 
 impl ClassEntitlements {
     /// Sorts users by their total demand, then by name (C-9).
     fn sort_users(&mut self, state: &RoundState) {
-        let standings = deficit::for_users(state, self.class);
+        let standings = deficit::standings_of_users(state, self.class);
         let totals = self
             .users
             .by_name()
@@ -93,9 +94,9 @@ fn begin_all_classes(
         users: user_entitlements.take(state, *class),
         sorted_users: Vec::new(),
     };
-    let mut rivals: Vec<ClassEntitlements> = classes.iter().map(class_entitlements).collect();
+    let mut group: Vec<ClassEntitlements> = classes.iter().map(class_entitlements).collect();
     let mut users_and_dirty: Vec<(&mut UserEntitlement, &[(ClassUser, WorkIx)])> = Vec::new();
-    for class_entitlements in &mut rivals {
+    for class_entitlements in &mut group {
         let by_name = state.classes[class_entitlements.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
         for ((user, position), user_entitlement) in class_entitlements.users.users_mut() {
@@ -112,13 +113,13 @@ fn begin_all_classes(
         user_entitlements.slots[work] = slot;
     }
     #[cfg(test)]
-    for class_entitlements in &rivals {
+    for class_entitlements in &group {
         let work = state.classes[class_entitlements.class].users.values();
         for (user_entitlement, work) in class_entitlements.users.by_name().zip(work) {
             user_entitlement.assert_groups_are_current(state, work, &user_entitlements.slots);
         }
     }
-    rivals
+    group
 }
 
 /// Returns the dirty work of these classes, sorted by class and user.
@@ -161,15 +162,15 @@ fn compute_once(
     state: &mut RoundState,
     tables: &HoleTables,
     settings: &FairShareSettings,
-    rivals: &mut [ClassEntitlements],
+    group: &mut [ClassEntitlements],
 ) -> bool {
-    let demands: Vec<Amounts> = rivals.iter().map(class_demand).collect();
-    let class_grants = divide_among_classes(state, tables, rivals, &demands);
-    let single_class_holes = holes_of_single_class(state, tables, rivals);
+    let demands: Vec<Amounts> = group.iter().map(class_demand).collect();
+    let class_grants = divide_among_classes(state, tables, group, &demands);
+    let single_class_holes = holes_of_single_class(state, tables, group);
     let mut steps: Vec<(&mut UserEntitlement, Option<Amounts>)> = Vec::new();
     let mut claims = Claims::default();
     for ((class_entitlements, class_grant), demand) in
-        rivals.iter_mut().zip(class_grants).zip(demands)
+        group.iter_mut().zip(class_grants).zip(demands)
     {
         let holes = single_class_holes
             .clone()
@@ -223,18 +224,19 @@ fn divide_user_grants(
         })
 }
 
-/// Returns the classes whose home is this pool or one below, by descending weight, then name.
-fn rival_classes(state: &RoundState, classes: &[ClassIx], home: PoolIx) -> Vec<ClassIx> {
+/// Returns the classes whose home is this pool or one below, by descending weight, then name. They
+/// compete for the space of these pools.
+fn competing_classes(state: &RoundState, classes: &[ClassIx], home: PoolIx) -> Vec<ClassIx> {
     let within = |class: &ClassIx| {
         let pool = state.classes[*class].pool;
         pool.is_some_and(|pool| state.forest.is_within(pool, home))
     };
-    let mut rivals: Vec<ClassIx> = classes.iter().copied().filter(within).collect();
-    rivals.sort_by_key(|class| {
+    let mut competing: Vec<ClassIx> = classes.iter().copied().filter(within).collect();
+    competing.sort_by_key(|class| {
         let class_state = &state.classes[*class];
         (Reverse(class_state.class.weight), class_state.name)
     });
-    rivals
+    competing
 }
 
 /// Returns the home pools of this group, each after all pools below it.
@@ -248,8 +250,9 @@ fn home_pools(state: &RoundState, classes: &[ClassIx]) -> Vec<PoolIx> {
     home_pools
 }
 
-/// Divides holes among classes. At each home pool, its holes and those below go to the classes
-/// whose home is there or below. A class keeps the grant of its own home pool.
+/// Divides holes among classes. For each home pool, the holes of the pool and of all pools below
+/// are divided among the classes whose home is one of these pools. A class keeps only the grant of
+/// the division for its own home pool.
 fn divide_among_classes(
     state: &RoundState,
     tables: &HoleTables,
@@ -263,12 +266,12 @@ fn divide_among_classes(
     let mut grants: BTreeMap<ClassIx, Amounts> = BTreeMap::new();
     for home in home_pools(state, &classes) {
         let holes = holes_within(state, tables, home);
-        let rivals = rival_classes(state, &classes, home);
+        let competing = competing_classes(state, &classes, home);
         let mut claims = Claims::default();
-        for class in &rivals {
+        for class in &competing {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::for_class(state, *class),
+                deficit::standing_of_class(state, *class),
             );
             let position = classes.iter().position(|other| other == class);
             if let Some(position) = position {
@@ -276,7 +279,7 @@ fn divide_among_classes(
             }
         }
         claims.apportion(holes, state.settings.division());
-        for (class, amounts) in rivals.into_iter().zip(claims.grants()) {
+        for (class, amounts) in competing.into_iter().zip(claims.grants()) {
             if state.classes[class].pool == Some(home) {
                 grants.insert(class, amounts);
             }
@@ -304,9 +307,9 @@ fn sum_amounts<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
     sum
 }
 
-/// Returns all holes of the home pool, or `None` if the class has rivals. Dividing among classes
-/// would give it holes of its largest processes first, which users with smaller processes cannot
-/// use.
+/// Returns all holes of the home pool if the group has only one class, otherwise `None`. A division
+/// among classes would prefer the holes of the largest processes. Users with smaller processes
+/// could then not use them.
 fn holes_of_single_class(
     state: &RoundState,
     tables: &HoleTables,
@@ -328,18 +331,19 @@ fn holes_within(state: &RoundState, tables: &HoleTables, home: PoolIx) -> HoleTa
     holes
 }
 
-/// Computes the quanta of each class by weights alone. Pools above overwrite pools below.
+/// Computes the quanta of each class by weights alone. Pools are in ascending order, so the share
+/// that the highest pool gives to a class is the one that remains.
 fn set_weighted_shares(state: &mut RoundState, classes: &[ClassIx]) {
     for home in home_pools(state, classes) {
-        // Closed nodes have no quanta to share (C-12).
+        // Nodes that take no new work have no quanta to share (C-12).
         let pools = state.forest.subtree(home).iter();
         let total: u64 = pools.map(|pool| state.index.open_quanta[*pool]).sum();
-        let rivals = rival_classes(state, classes, home);
-        let weights: u64 = rivals
+        let competing = competing_classes(state, classes, home);
+        let weights: u64 = competing
             .iter()
             .map(|class| state.classes[*class].class.weight)
             .sum();
-        for class in rivals {
+        for class in competing {
             let product = u128::from(total) * u128::from(state.classes[class].class.weight);
             let share = product / u128::from(weights.max(1));
             state.classes[class].weighted_share = u64::try_from(share).unwrap_or(u64::MAX);
@@ -368,9 +372,9 @@ fn divide_among_users(
     user_grants
 }
 
-/// Takes the grants out of the tables for later groups, at every depth of the tree. Classes with
-/// one home pool are treated as one class. A small process then does not break the hole that a
-/// large one is entitled to. Pools below go first.
+/// Removes the grants of one home pool from the tables, so that later groups do not use them. The
+/// grants of all classes are removed together, largest processes first. A small process then does
+/// not break the hole that a large one is entitled to. Lower pools are used first.
 fn subtract_grants(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], home: PoolIx) {
     let mut granted = Amounts::default();
     let at_home = |class: &&ClassIx| state.classes[**class].pool == Some(home);

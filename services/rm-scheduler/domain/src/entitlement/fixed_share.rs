@@ -28,7 +28,7 @@ fn entitle_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) ->
     let work_state = &state.work[work];
     let (quanta, current) = (work_state.process_quanta, work_state.current);
     let wanted = if state.settings.count_what_fits {
-        // Fixed work shrinks only by its own limit, and never by growth rules.
+        // Only the work's own limit shrinks it. Growth caps never do.
         work_state
             .cap
             .now
@@ -43,13 +43,13 @@ fn entitle_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) ->
     if free == 0 && current == 0 {
         return defer(state, work, no_node);
     }
-    let more = state.allotment_left(work, quanta);
-    if more == 0 && current == 0 && wanted > 0 {
+    let allowed = state.allotment_left(work, quanta);
+    if allowed == 0 && current == 0 && wanted > 0 {
         return defer(state, work, |state, work| {
             over_allotment(state, work, quanta)
         });
     }
-    let mut entitlement = wanted.min(current.saturating_add(more));
+    let mut entitlement = wanted.min(current.saturating_add(allowed));
     if state.settings.count_what_fits {
         // Processes beyond the free space could not be placed, so the work is not entitled to them.
         entitlement = entitlement.min(current.saturating_add(free));
@@ -61,6 +61,7 @@ fn entitle_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) ->
     entitlement
 }
 
+/// Returns how many of its current processes the work can keep.
 fn retained_processes(work: &WorkState, work_record: &WorkRecord) -> u64 {
     let limit = if work_record.keeps_what_it_holds || work_record.completing {
         work.current
@@ -104,6 +105,7 @@ fn entitle_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx)
     1
 }
 
+/// Stores why the work is deferred. Returns 0, its entitlement.
 pub(crate) fn defer(
     state: &mut RoundState,
     work: WorkIx,
@@ -113,6 +115,8 @@ pub(crate) fn defer(
     0
 }
 
+/// Explains that the allotment of the user does not allow `needed` more quanta. The allotment
+/// limits what a user can hold on nodes without being preemptable.
 pub(crate) fn over_allotment(state: &RoundState, work: WorkIx, needed: u64) -> Deferral {
     let user = &state.work_record(work).user_name;
     let (limit, used) = state.allotment(work).unwrap_or((u64::MAX, 0));

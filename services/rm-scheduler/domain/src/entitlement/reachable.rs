@@ -1,6 +1,9 @@
-//! Step 3: how many processes each piece of work could hold if everything preemptable left. The
-//! full size vector is compared with every node that the work may use. Quanta alone would
-//! include processes that no node can take, and withhold their share from other work (W-1).
+//! Computes the reach: how many processes each piece of work could hold if everything preemptable
+//! left. This is step 3 of a round.
+//!
+//! All resources of a process are compared with every node that the work may use. A comparison of
+//! quanta alone would count processes that no node can take, and would withhold their share from
+//! other work (W-1).
 
 use hayward_vocabulary::plural::{nodes, quanta};
 
@@ -25,8 +28,8 @@ pub(crate) struct ReachIndex {
     largest_caps: TypedVec<ShapeIx, u64>,
     /// Work with constraints, which is measured individually.
     constrained: SparseSet<WorkIx>,
-    /// True if the index was measured with the space that departures of this round leave.
-    after_faults: bool,
+    /// True if the last measurement included space of allocations that departed in its round.
+    after_departures: bool,
 }
 
 impl ReachIndex {
@@ -52,10 +55,11 @@ pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
         return;
     }
     let index = state.index;
-    let changed_kinds = kinds_after_faults(state);
+    let changed_kinds = kinds_after_departures(state);
     let kinds = changed_kinds.as_ref().unwrap_or(&index.node_kinds);
-    let nodes_changed = index.node_kinds_changed || changed_kinds.is_some() || reaches.after_faults;
-    reaches.after_faults = changed_kinds.is_some();
+    let nodes_changed =
+        index.node_kinds_changed || changed_kinds.is_some() || reaches.after_departures;
+    reaches.after_departures = changed_kinds.is_some();
     let mut to_measure: Vec<WorkIx> = state.work.dirty().collect();
     if nodes_changed && !index.rebuilt {
         let reach_changed = reaches.remeasure(state, kinds);
@@ -115,9 +119,9 @@ fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKi
     }
 }
 
-/// Returns the node kinds with the space that departing fixed allocations leave. `None` if none
-/// departs.
-fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
+/// Returns the node kinds with the space that fixed allocations leave when they depart in this
+/// round, or `None` if none departs. A kind is a pool and a space, with the number of such nodes.
+fn kinds_after_departures(state: &RoundState) -> Option<NodeKinds> {
     if state.changed_space.is_empty() {
         return None;
     }
@@ -166,8 +170,8 @@ fn processes_on_listed_nodes(state: &RoundState, work: WorkIx) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// Explains why no node can take even one process. Closed nodes are included, because only size is
-/// permanent (C-8).
+/// Explains why no node can take even one process. Nodes that take no new work now are considered
+/// too, because only the size of a node is permanent (C-8).
 pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let process_quanta = state.work[work].process_quanta;
     let (reason, detail): (_, ReasonDetail) = if !state.settings.count_what_fits {
@@ -182,7 +186,10 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
         };
         let could_hold: Vec<NodeIx> = large_enough_nodes(state, work).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
-            (Reason::AllBlocked, all_blocked(state, &could_hold).into())
+            (
+                Reason::AllBlocked,
+                describe_blocked_nodes(state, &could_hold).into(),
+            )
         } else {
             let detail = "no node has that much room that is free or could be freed";
             (Reason::InsufficientResources, detail.into())
@@ -197,7 +204,7 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
 
 /// Describes the blocked nodes. Blocks apply to all work. A node may also be closed for this work
 /// alone, by a block, its node list or anti-affinity.
-fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
+fn describe_blocked_nodes(state: &RoundState, could_hold: &[NodeIx]) -> String {
     let is_blocked = |node: &&NodeIx| state.node_record(**node).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
     let all = nodes(could_hold.len() as u64);
@@ -210,7 +217,8 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
     }
 }
 
-/// Chooses the reason from size alone, because node lists do not matter to counting.
+/// Chooses the reason from size alone. Without the setting `count_what_fits`, entitlements do not
+/// depend on node lists.
 fn reason_by_size_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
     if large_enough_nodes(state, work).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";

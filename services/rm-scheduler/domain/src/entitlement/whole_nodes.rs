@@ -1,8 +1,8 @@
-//! Entitlements of RESERVE groups: whole nodes.
+//! Entitlements of RESERVE groups. This work holds whole nodes.
 //!
-//! Work is entitled to a node only if the node is reserved for it. The node is free, or has only
-//! preemptable allocations. A reserved node is removed from the hole tables of all other work
-//!
+//! Work is entitled to a node only after the node is reserved for it. A node can be reserved if it
+//! is free or all its allocations can leave. The hole of a reserved node is then no longer
+//! available to other work.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: 
     }
 }
 
-/// Returns the nodes without fixed allocations of others: free nodes first, then nodes to be
-/// cleared. Both are sorted by size, then least lost work, then name.
+/// Returns the nodes that can be reserved: free nodes first, then nodes that must be cleared. Both
+/// are sorted by size, then by the work that clearing would lose, then by name.
 fn clearable_nodes(state: &RoundState, home: PoolIx) -> Vec<NodeIx> {
     let mut clearable: Vec<_> = state
         .nodes
@@ -50,23 +50,25 @@ fn clearable_nodes(state: &RoundState, home: PoolIx) -> Vec<NodeIx> {
                     .iter()
                     .all(|allocation| is_clearable(state, allocation))
         })
-        .map(|node| (rank(state, node), node))
+        .map(|node| (node_rank(state, node), node))
         .collect();
     clearable.sort_unstable();
     clearable.into_iter().map(|(_, node)| node).collect()
 }
 
+/// Returns true if the allocation can leave so that its node can be reserved.
 fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
     let record = &state.allocations[allocation];
     !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
 
-/// Returns the rank of a node. With `clear_promised`, nodes that empty anyway rank before nodes
-/// that would have to be cleared.
-fn rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
+/// Returns the rank of a node: its stage, its quanta, and the work that clearing would lose. With
+/// the setting `clear_promised`, allocations that already leave do not count, so nodes that become
+/// empty anyway rank before nodes that must be cleared.
+fn node_rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
     let node_state = &state.nodes[node];
-    let clears = state.settings.clear_promised;
-    let stays = |allocation: &AllocIx| !clears || !state.leaving[*allocation];
+    let ignores_leaving = state.settings.clear_promised;
+    let stays = |allocation: &AllocIx| !ignores_leaving || !state.leaving[*allocation];
     let allocations = &state.node_record(node).allocations;
     let staying = allocations.iter().filter(stays);
     let invested = staying
@@ -170,6 +172,7 @@ fn defer_if_empty(
     }
 }
 
+/// Explains why no node can be reserved for the work.
 fn no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
     let range = acceptable_quanta(state, work);
     let mut nodes_of_size = state

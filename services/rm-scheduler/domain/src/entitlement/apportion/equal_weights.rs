@@ -1,7 +1,8 @@
-//! The division among entities of equal weight without accounts, each with one process size: the
-//! work of one user. Entities with equal demand and equal grants form a band, which is processed at
-//! once. A band is split where the order decides which entity gets one process more, or is the last
-//! with space. The result equals that of [`Claims`](super::Claims).
+//! Divides holes among the work of one user, faster than [`Claims`](super::Claims) and with the
+//! same result. The entities have equal weights, no deficits, and one process size each.
+//!
+//! Entities with equal demand and equal grants form a band, and a band is processed in one step. A
+//! band is split where its first entities get more than those that follow.
 
 mod band;
 mod cutoff_search;
@@ -66,7 +67,7 @@ impl BandRange {
 
 impl<'t> Bands<'t> {
     fn new(bands: impl ExactSizeIterator<Item = Band<'t>>, spread_remainders: bool) -> Self {
-        // Twice the number of bands is enough, because few bands are split.
+        // Few bands are split, so twice their number is enough.
         let mut all: Vec<Band> = Vec::with_capacity(2 * bands.len());
         all.extend(bands);
         all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.first_position));
@@ -149,8 +150,8 @@ impl<'t> Bands<'t> {
         seqs: &[u32],
     ) {
         let old_len = self.all.len();
-        // The loop runs backwards, so that an inserted band does not move those still to be
-        // processed.
+        // The loop runs backwards, so that an insertion does not move the bands that follow in the
+        // loop.
         for band_index in self.ranges[range_index].bands().rev() {
             for seq in seqs {
                 let band = &mut self.all[band_index];
@@ -173,7 +174,7 @@ impl<'t> Bands<'t> {
     /// granted any process.
     fn run_pass(&mut self, total: u64, entities: u64, holes: &mut HoleTable) -> bool {
         let (deserved, remainder) = (total / entities, total % entities);
-        self.remainder.begin(remainder);
+        self.remainder.begin_pass(remainder);
         // Number of entities that take part and deserve nothing.
         let mut idle = if deserved > 0 {
             0
@@ -218,7 +219,7 @@ impl<'t> Bands<'t> {
         let quanta = self.ranges[range_index].quanta;
         let processes = |deserved: u64| {
             let limited_quota = quota.min(deserved);
-            // Each entity is rounded up to one process, so that large work does not starve.
+            // A quota below one process is rounded up, so that large work does not starve.
             (limited_quota / quanta).max(u64::from(limited_quota > 0))
         };
         let base = processes(deserved);
@@ -275,8 +276,8 @@ impl<'t> Bands<'t> {
         sum
     }
 
-    /// Makes offers like `set_offers`: entities with a remainder quantum get `increased`,
-    /// the others get `base`.
+    /// Makes offers like `set_offers`. Entities with a remainder quantum are offered `increased`
+    /// processes, all others `base`.
     fn set_offers_with_remainder(&mut self, range_index: usize, base: u64, increased: u64) -> u64 {
         let gains = |band: &Band| band.takes_part() && band.wanted > base;
         if increased == base || !self.range_bands(range_index).iter().any(gains) {
@@ -293,8 +294,8 @@ impl<'t> Bands<'t> {
         })
     }
 
-    /// Cuts the offers to what fits. The first entities in order get all of their offer, and one
-    /// may get a part.
+    /// Cuts the offers to the number of processes that fit. The first entities keep their offer,
+    /// the next one may keep a part, and all later offers become 0.
     fn cut_offers(&mut self, range_index: usize, fitting: u64) {
         let (cutoff, sum_before) = self.find_cutoff(range_index, |band| band.offer, fitting);
         let partial = fitting - sum_before;

@@ -1,3 +1,6 @@
+//! Tests of the division. Tests give the holes by their quanta. An entity is
+//! `(weight, quanta of one process, wanted processes)`.
+
 use super::*;
 
 const SETTINGS: DivisionSettings = DivisionSettings {
@@ -5,17 +8,17 @@ const SETTINGS: DivisionSettings = DivisionSettings {
     holes_among_rivals: false,
 };
 
-fn divide(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
-    divide_with(SETTINGS, sizes, entities)
+fn divide(hole_sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+    divide_with(SETTINGS, hole_sizes, entities)
 }
 
 fn divide_with(
     settings: DivisionSettings,
-    sizes: &[u64],
+    hole_sizes: &[u64],
     entities: &[(u64, u64, u64)],
 ) -> Vec<u64> {
     let mut holes = HoleTable::default();
-    for size in sizes {
+    for size in hole_sizes {
         holes.add(*size, 1);
     }
     let mut claims = Claims::default();
@@ -53,7 +56,7 @@ fn a_satisfied_entity_leaves_the_divisor_once() {
 
 #[test]
 fn each_entity_gets_one_remainder_before_any_gets_a_second() {
-    // The first two entities want little. The quanta they leave are divided in further passes.
+    // The first two entities want little. Further passes divide the quanta that they do not use.
     let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
     assert_eq!(divide(&[29], &claims), [1, 4, 9, 8, 7]);
     let spread = DivisionSettings {
@@ -68,12 +71,12 @@ fn large_processes_get_their_share_of_holes_that_others_cannot_use() {
     let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
     let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
     assert!(divide(&holes, &claims)[0] < 15);
-    let rivals = DivisionSettings {
+    let among_rivals = DivisionSettings {
         holes_among_rivals: true,
         ..SETTINGS
     };
     // A seventh of 1200 quanta is 21 processes. Quanta left by rounding may go to the large
     // work as well.
-    let large = divide_with(rivals, &holes, &claims)[0];
+    let large = divide_with(among_rivals, &holes, &claims)[0];
     assert!((21..=24).contains(&large), "{large}");
 }

@@ -1,5 +1,5 @@
-//! Entitlements of the work of one user, as runs of equal entitlements. The cost of comparing two
-//! results grows with the number of differences.
+//! Entitlements of the work of one user, stored as runs of equal entitlements. Two results are
+//! compared run by run, which is faster than item by item.
 
 /// Runs by group, and by position in the group.
 #[derive(Default)]
@@ -145,6 +145,7 @@ mod tests {
         ) {
             let mut entitlements = EntitlementRuns::default();
             let mut expected = vec![Vec::new(); GROUPS as usize];
+            // Kind 0 removes an item, and all other kinds insert one.
             for (kind, group, position, entitlement) in edits {
                 let list = &mut expected[group as usize];
                 let position = position.min(list.len());
@@ -165,9 +166,9 @@ mod tests {
             let runs = runs.map(|(group, entitlement)| Run { group, len: 1, entitlement });
             let runs: Vec<Run> = runs.collect();
             entitlements.replace_all(runs.clone(), |(group, position), entitlement| {
-                let known = &mut expected[group as usize][position as usize];
-                assert_ne!(*known, entitlement);
-                *known = entitlement;
+                let old_entitlement = &mut expected[group as usize][position as usize];
+                assert_ne!(*old_entitlement, entitlement);
+                *old_entitlement = entitlement;
             });
             for (group, list) in (0..).zip(&expected) {
                 let own = runs.iter().filter(|run| run.group == group);

@@ -2,7 +2,7 @@
 
 use crate::input::settings::DivisionSettings;
 
-/// Most recounts of a group. In the last one, all work is limited to its cap.
+/// Maximum number of recounts of a group. In the last recount, all work is limited to its cap.
 pub(super) const MAX_RECOUNTS: usize = 8;
 
 /// Settings for the entitlement computation of a group.

@@ -1,5 +1,7 @@
-//! The entitlements of one user in one class, by groups of equal demand. The computation replays
-//! that of the last round. While each step grants the same amounts, the last results stay valid.
+//! The entitlements of the work of one user in one class. Work with equal demand forms a group.
+//!
+//! The steps of the last round are stored. A step of this round that grants the same amounts as the
+//! stored step reuses its result.
 
 use std::ops::Range;
 
@@ -77,7 +79,7 @@ impl UserEntitlement {
         self.groups.totals
     }
 
-    /// Returns true if the user is known to have work.
+    /// Returns true if the groups have all work of the user, and there is some.
     pub fn has_work(&self) -> bool {
         self.is_known && !self.groups.is_empty()
     }
@@ -97,7 +99,7 @@ impl UserEntitlement {
         }
     }
 
-    /// Reads all work of the user, unless it is known.
+    /// Reads all work of the user, unless the groups already have it.
     pub fn read_all<'w>(
         &mut self,
         state: &RoundState,
@@ -111,7 +113,7 @@ impl UserEntitlement {
         }
     }
 
-    /// Reads these items again and returns their slots.
+    /// Reads the demand of this work again. Returns its slots.
     pub fn update(
         &mut self,
         state: &RoundState,
@@ -163,7 +165,7 @@ impl UserEntitlement {
         }
     }
 
-    /// Puts all work in runs with its first limit.
+    /// Resets the runs to one for each group, with the limit of the first step.
     fn reset_runs(&mut self, settings: &FairShareSettings) {
         self.runs.clear();
         let groups = (0..).zip(&self.groups.groups);
@@ -178,6 +180,7 @@ impl UserEntitlement {
             }));
     }
 
+    /// Adds the limits of all work to the demand.
     fn add_limits(&self, demand: &mut Amounts) {
         for run in &self.runs {
             let count = run.limit.saturating_mul(run.len.into());
@@ -198,11 +201,11 @@ impl UserEntitlement {
         let step_index = self.step_count;
         self.step_count += 1;
         if !self.runs_are_current {
-            let known = self
+            let stored_step = self
                 .steps
                 .get(step_index)
                 .filter(|step| step.grant == grant);
-            if let Some(step) = known {
+            if let Some(step) = stored_step {
                 return step.demand.is_some();
             }
             self.restore_to_step(settings, step_index);
@@ -228,6 +231,7 @@ impl UserEntitlement {
         }
     }
 
+    /// Computes one step. Returns true if the demand changed.
     fn advance(
         &mut self,
         settings: &FairShareSettings,
@@ -283,7 +287,7 @@ impl UserEntitlement {
 
     fn divide_among_rivals(&mut self, settings: &FairShareSettings, grant: &Amounts) {
         let groups = &self.groups.groups;
-        let rows = self.runs.iter().flat_map(|run| {
+        let items = self.runs.iter().flat_map(|run| {
             let group = &groups[run.group as usize];
             run.positions().map(|position| {
                 let item = ItemRun {
@@ -298,16 +302,19 @@ impl UserEntitlement {
                 )
             })
         });
-        let mut rows: Vec<(u32, u64, ItemRun)> = rows.collect();
-        rows.sort_unstable_by_key(|(seq, ..)| *seq);
+        let mut items: Vec<(u32, u64, ItemRun)> = items.collect();
+        items.sort_unstable_by_key(|(seq, ..)| *seq);
         let mut claims = Claims::default();
-        for (_, process_quanta, row) in &rows {
+        for (_, process_quanta, item) in &items {
             claims.add_entity(1, Standing::Even);
-            claims.add_demand(*process_quanta, row.limit);
+            claims.add_demand(*process_quanta, item.limit);
         }
         claims.apportion(grant.as_holes(), settings.division);
-        let entitled = rows.into_iter().zip(claims.granted_processes());
-        let entitled = entitled.map(|((.., row), entitlement)| ItemRun { entitlement, ..row });
+        let entitled = items.into_iter().zip(claims.granted_processes());
+        let entitled = entitled.map(|((.., item), entitlement)| ItemRun {
+            entitlement,
+            ..item
+        });
         self.runs.clear();
         self.runs.extend(entitled);
         self.runs.sort_unstable_by_key(ItemRun::position);
@@ -323,8 +330,8 @@ impl UserEntitlement {
         });
     }
 
-    /// Limits work to its cap: all work, or only work that exceeds its cap. Returns true if any
-    /// limit changed.
+    /// Limits work to its cap: all work, or only work whose entitlement exceeds its cap. Returns
+    /// true if any limit changed.
     fn limit_to_caps(&mut self, all_work: bool) -> bool {
         let mut limit_changed = false;
         for run in &mut self.runs {

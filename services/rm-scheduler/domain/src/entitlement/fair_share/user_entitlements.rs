@@ -1,4 +1,4 @@
-//! Entitlements of all users in all classes, retained from round to round.
+//! Entitlements of all users in all classes. They are retained from round to round.
 
 pub(crate) use super::work_groups::DemandAndHoldings;
 pub(super) use super::{

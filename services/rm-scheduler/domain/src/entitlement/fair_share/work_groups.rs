@@ -1,5 +1,5 @@
-//! One user's work in one class, grouped by equal demand. Items are numbered by age, so inserting
-//! one moves no other.
+//! The work of one user in one class, grouped by equal demand. Items have sequence numbers by age,
+//! and a number stays the same when an item moves to another group.
 
 use super::{
     entitlement_runs::{EntitlementRuns, Run},
@@ -23,7 +23,7 @@ pub(super) struct Slot {
 /// Group number of work whose demand was not yet read.
 const UNREAD: u32 = u32::MAX;
 
-/// Slots by work. They are valid for work of users that are known.
+/// Slots by work. A slot is valid once all work of its user was read.
 pub(super) type Slots = TypedVec<WorkIx, Slot>;
 
 /// Inputs of the entitlement of one work item, in numbers of processes except `process_quanta`.
@@ -149,8 +149,8 @@ impl WorkGroups {
         self.len == 0
     }
 
-    /// Returns whether an item can be appended. Only the youngest item can; for others, the groups
-    /// are rebuilt.
+    /// Returns true if an item can be appended at this position. Only the youngest item can. For
+    /// any other item, the groups must be rebuilt.
     pub fn can_append(&self, position: usize) -> bool {
         position == self.len && self.next_seq < u32::MAX - 1
     }
@@ -221,8 +221,8 @@ impl WorkGroups {
             .insert(slot.group, to_u32(position), entitlement);
     }
 
-    /// Sets the entitlements without processes on closed nodes, by group and age. Calls `report`
-    /// for each item whose total entitlement changed.
+    /// Sets the entitlements. `open_runs` has those on open nodes, by group and age. Processes on
+    /// closed nodes are added. Calls `report` for each item whose total changed, with that total.
     pub fn set_entitlements(
         &mut self,
         open_runs: impl ExactSizeIterator<Item = Run>,
@@ -303,8 +303,7 @@ impl WorkGroups {
     }
 }
 
-/// Converts a number of groups or items, which are at most as many as work items with 32-bit
-/// numbers.
+/// Converts a number of groups or items. It fits, because work has 32-bit indices.
 pub(super) fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

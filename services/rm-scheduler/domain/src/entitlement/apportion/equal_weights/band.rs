@@ -1,4 +1,4 @@
-//! Entities that are processed together, because they are equal.
+//! A band: entities with equal size, demand and grants, which are processed together.
 
 use crate::ids::WorkIx;
 
@@ -65,8 +65,8 @@ impl<'t> Band<'t> {
         self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
-    /// Splits the band at this position. Retains the entities before it and returns the others.
-    /// Returns `None` if one of the parts would be empty.
+    /// Splits the band at this position. Keeps the entities before the position and returns a band
+    /// of those from it on. Returns `None` if one of the two would be empty.
     pub(super) fn split_off(&mut self, position: usize) -> Option<Self> {
         if position == 0 || position == self.members.len() {
             return None;

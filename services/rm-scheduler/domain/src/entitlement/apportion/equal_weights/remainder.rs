@@ -1,6 +1,7 @@
-//! Distributes the rounding remainder round-robin, one quantum each. Each pass continues where the
-//! last one ended, so only the last sequence number is stored. It is computed on demand, because a
-//! quantum seldom makes a process.
+//! Distributes the remainder of rounding round-robin, one quantum to each entity.
+//!
+//! The recipients of a pass form one range of sequence numbers, so only its ends are stored. The
+//! range is computed on demand, because one more quantum seldom allows one more process.
 
 use super::{
     Band, Member, count_before,
@@ -66,8 +67,8 @@ impl Remainder {
         }
     }
 
-    /// Begins the next pass. Its remainder is less than a quantum for each entity.
-    pub fn begin(&mut self, remainder: u64) {
+    /// Begins the next pass. Its remainder is smaller than the number of entities.
+    pub fn begin_pass(&mut self, remainder: u64) {
         self.by_pass.push(remainder);
     }
 
@@ -110,7 +111,7 @@ impl Remainder {
 }
 
 /// Returns the sequence number after the `remainder` entities that follow `start`. The range wraps
-/// around at the end. There are more entities than that.
+/// around at the last entity. There are more entities than `remainder`.
 fn end_of_recipients<'t>(
     bands: impl Iterator<Item = &'t [Member]> + Clone,
     start: u32,
