@@ -1,4 +1,4 @@
-//! Sets, lists and buckets of small numbers.
+//! Collections of indices of nodes, work and other rows: sets, lists and buckets by quanta.
 
 pub(crate) mod bit_set;
 pub(crate) mod buckets;

@@ -1,6 +1,6 @@
-//! Tools of incremental rounds: rows survive, and only the part that a delta touches is computed
-//! again. This code changes no decision.
+//! Support for incremental rounds. The rows of a round are kept, and the next round computes only
+//! the rows that a delta affects.
 //!
-//! The tests compare each round with a round of a planner without a past.
+//! Decisions are the same as without it. The tests compare each round with that of a new planner.
 
 pub(crate) mod tracked_vec;

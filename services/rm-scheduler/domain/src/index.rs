@@ -1,9 +1,10 @@
-//! Step 1 of a round: the fleet as numbered rows, retained from round to round.
+//! The fleet as numbered rows, retained from round to round. Updating them is step 1 of a round.
 //!
-//! In: a snapshot and the delta to the one before. Out: rows for nodes, work and allocations with
-//! their cross-references, and everything that follows from these rows alone.
+//! The input is a snapshot, and the delta from the snapshot before it. The result is rows for
+//! nodes, work and allocations with their cross-references, and all values that follow from these
+//! rows alone.
 //!
-//! Invariants: numbers of nodes ascend by name, and lists of allocations ascend by id. The index
+//! Invariants: numbers of nodes ascend by name, and lists of allocations ascend by id. The content
 //! depends on the last snapshot alone. Numbers of work and allocations are arbitrary, and no
 //! decision may depend on them.
 //!
@@ -82,7 +83,7 @@ pub(crate) struct FleetIndex {
     pub faulty: BTreeSet<AllocIx>,
     /// Allocations that are never preempted.
     pub fixed: BTreeSet<AllocIx>,
-    /// Allocations ordered to leave before this round.
+    /// Allocations that were vacated before this round.
     pub leaving: BTreeSet<AllocIx>,
     /// Allocations on nodes that no longer exist.
     pub unplaced: BTreeSet<AllocIx>,
@@ -92,7 +93,7 @@ pub(crate) struct FleetIndex {
     pub squatters: BTreeSet<AllocIx>,
     /// Squatters on nodes of another tree than that of their work.
     pub orphans: BTreeSet<AllocIx>,
-    /// Nodes that hold more than they have (W-20).
+    /// Nodes whose staying allocations exceed their capacity (W-20).
     pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<TypedVec<ShapeIx, Shape>>,
     user_by_name: FxHashMap<UserName, UserIx>,
@@ -174,8 +175,8 @@ impl FleetIndex {
     }
 
     pub(self) fn find_or_add_user(&mut self, name: &UserName) -> UserIx {
-        if let Some(known) = self.user_by_name.get(name) {
-            return *known;
+        if let Some(user) = self.user_by_name.get(name) {
+            return *user;
         }
         let user = self.user_names.push(name.clone());
         self.user_by_name.insert(name.clone(), user);

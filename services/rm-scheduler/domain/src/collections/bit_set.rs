@@ -1,5 +1,5 @@
-//! Ordered set of small numbers. A second bitmap marks the words that are not empty, so the next
-//! member is found in constant time.
+//! Ordered set of indices, stored as a bitmap. A second bitmap marks the words of the first that
+//! are not empty, so the next member is found fast.
 
 use crate::ids::Ix;
 use std::marker::PhantomData;
@@ -35,21 +35,21 @@ fn bits_from(word: u64, position: usize) -> u64 {
     word & (u64::MAX << (position % BITS))
 }
 
-fn lowest(word: u64) -> usize {
+fn lowest_bit(word: u64) -> usize {
     word.trailing_zeros() as usize
 }
 
 impl<I: Ix> BitSet<I> {
     #[inline]
     pub fn insert(&mut self, member: I) {
-        let (position, bit) = word_and_bit(member.index());
-        if self.words.len() <= position {
-            self.grow(position);
+        let (word_index, bit) = word_and_bit(member.index());
+        if self.words.len() <= word_index {
+            self.grow(word_index);
         }
-        let word = &mut self.words[position];
+        let word = &mut self.words[word_index];
         self.len += usize::from(*word & bit == 0);
         if *word == 0 {
-            let (summary_word, bit) = word_and_bit(position);
+            let (summary_word, bit) = word_and_bit(word_index);
             self.non_empty_words[summary_word] |= bit;
         }
         *word |= bit;
@@ -57,23 +57,23 @@ impl<I: Ix> BitSet<I> {
 
     /// Grows by at least 32 words, so that ascending inserts do not grow each time.
     #[cold]
-    fn grow(&mut self, position: usize) {
-        let words = (position + 1).next_multiple_of(BITS / 2);
+    fn grow(&mut self, word_index: usize) {
+        let words = (word_index + 1).next_multiple_of(BITS / 2);
         self.words.resize(words, 0);
         self.non_empty_words.resize(words.div_ceil(BITS), 0);
     }
 
-    /// Returns true if it was a member.
+    /// Returns true if `member` was in the set.
     pub fn remove(&mut self, member: I) -> bool {
-        let (position, bit) = word_and_bit(member.index());
-        let Some(word) = self.words.get_mut(position) else {
+        let (word_index, bit) = word_and_bit(member.index());
+        let Some(word) = self.words.get_mut(word_index) else {
             return false;
         };
         let was_member = *word & bit != 0;
         self.len -= usize::from(was_member);
         *word &= !bit;
         if *word == 0 {
-            let (summary_word, bit) = word_and_bit(position);
+            let (summary_word, bit) = word_and_bit(word_index);
             self.non_empty_words[summary_word] &= !bit;
         }
         was_member
@@ -110,8 +110,10 @@ impl<I: Ix> BitSet<I> {
     }
 
     pub fn contains(&self, member: I) -> bool {
-        let (position, bit) = word_and_bit(member.index());
-        self.words.get(position).is_some_and(|word| word & bit != 0)
+        let (word_index, bit) = word_and_bit(member.index());
+        self.words
+            .get(word_index)
+            .is_some_and(|word| word & bit != 0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -135,17 +137,17 @@ impl<I: Ix> BitSet<I> {
         let word = position / BITS;
         let remaining_bits = bits_from(*self.words.get(word)?, position);
         if remaining_bits != 0 {
-            return Some(word * BITS + lowest(remaining_bits));
+            return Some(word * BITS + lowest_bit(remaining_bits));
         }
         let next = self.next_word(word + 1)?;
-        Some(next * BITS + lowest(self.words[next]))
+        Some(next * BITS + lowest_bit(self.words[next]))
     }
 
     fn next_word(&self, word: usize) -> Option<usize> {
         let summary_word = word / BITS;
         let remaining_bits = bits_from(*self.non_empty_words.get(summary_word)?, word);
         if remaining_bits != 0 {
-            return Some(summary_word * BITS + lowest(remaining_bits));
+            return Some(summary_word * BITS + lowest_bit(remaining_bits));
         }
         let later_words = self.non_empty_words[summary_word + 1..]
             .iter()
@@ -153,7 +155,7 @@ impl<I: Ix> BitSet<I> {
         let mut later_words = later_words.filter(|(bits, _)| **bits != 0);
         later_words
             .next()
-            .map(|(bits, position)| position * BITS + lowest(*bits))
+            .map(|(bits, position)| position * BITS + lowest_bit(*bits))
     }
 
     /// Returns the members in ascending order.
@@ -199,15 +201,15 @@ mod tests {
             one in prop::collection::btree_set(0..9_000_usize, 0..200),
             other in prop::collection::btree_set(0..400_usize, 0..200),
         ) {
-            let (mut bits, mut others) = (BitSet::default(), BitSet::default());
-            bits.extend(one.iter().copied());
-            others.extend(other.iter().copied());
-            let mut union = others.clone();
-            union.union_with(&bits);
+            let (mut one_bits, mut other_bits) = (BitSet::default(), BitSet::default());
+            one_bits.extend(one.iter().copied());
+            other_bits.extend(other.iter().copied());
+            let mut union = other_bits.clone();
+            union.union_with(&one_bits);
             prop_assert!(union.iter().eq(one.union(&other).copied()));
             prop_assert_eq!(union.len(), one.union(&other).count());
             union.clear();
-            union.union_with(&others);
+            union.union_with(&other_bits);
             prop_assert!(union.iter().eq(other.iter().copied()));
         }
     }

@@ -1,5 +1,5 @@
-//! Sets of nodes by their quanta. A lookup finds the nodes with at least a given number of quanta.
-//! Small numbers are an array index, large ones a map key.
+//! Sets of nodes by a number of quanta, for example by their free quanta. A lookup finds the nodes
+//! with at least a given number. Small numbers index an array, large numbers are keys of a map.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Two unordered sets of indices.
+//! Two unordered sets of indices: `DenseSet` with a fast clear, `SparseSet` with a compact list.
 
 use crate::ids::Ix;
 use std::ops::Index;
@@ -9,7 +9,7 @@ const BITS: usize = u64::BITS as usize;
 /// members.
 pub(crate) struct DenseSet<I> {
     words: Vec<Word>,
-    /// All members and some removed ones, each once.
+    /// Indices inserted since the last `clear`, each once. Some may have been removed since.
     listed: Vec<I>,
 }
 
@@ -24,7 +24,9 @@ impl<I> Default for DenseSet<I> {
 
 #[derive(Default, Clone, Copy)]
 struct Word {
+    /// Bits of the indices that are members.
     present: u64,
+    /// Bits of the indices that are in the list.
     listed: u64,
 }
 
@@ -34,7 +36,7 @@ fn word_and_bit(member: impl Ix) -> (usize, u64) {
 }
 
 impl<I: Ix> DenseSet<I> {
-    /// Returns true if it was not a member.
+    /// Returns true if `member` was not in the set before.
     #[inline]
     pub fn insert(&mut self, member: I) -> bool {
         let (word, bit) = word_and_bit(member);
@@ -105,7 +107,7 @@ impl<I: Ix> Index<I> for DenseSet<I> {
     }
 }
 
-/// Sparse set: insert, remove and iteration are fast, and removed members leave the list.
+/// Set whose list contains exactly the members, so that iteration never visits removed ones.
 pub(crate) struct SparseSet<I> {
     listed: Vec<I>,
     /// Position in `listed`, by index of the member.
@@ -122,6 +124,7 @@ impl<I> Default for SparseSet<I> {
 }
 
 impl<I: Ix> SparseSet<I> {
+    /// Inserts the index, or removes it if `is_member` is false.
     pub fn set(&mut self, member: I, is_member: bool) {
         if !is_member && self.listed.is_empty() {
             return;

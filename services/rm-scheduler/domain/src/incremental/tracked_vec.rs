@@ -58,8 +58,8 @@ impl<I: Ix, T> TrackedVec<I, T> {
     }
 
     /// Starts a round: resets the rows touched in the last round, and the `changed` rows.
-    /// `reset_row` resets a row in place, and its flag tells whether the row was touched. `new_row`
-    /// makes rows for indices beyond the last row.
+    /// `reset_row` resets a row in place. Its last argument is true if the row was touched in the
+    /// last round. `new_row` makes rows for indices beyond the last row.
     pub fn start_round(
         &mut self,
         changed: impl Iterator<Item = I>,

@@ -29,8 +29,8 @@ pub(crate) struct AllocationUsage {
 enum Invested {
     /// Milliseconds, as the allocation reported them.
     Reported(u64),
-    /// Start of the lost time, and the duration of a task in milliseconds. If the duration is not
-    /// 0, only the time since the end of the last task counts.
+    /// Start of the work, and the mean duration of a task in milliseconds or 0. If it is not 0,
+    /// only the time since the estimated end of the last task counts.
     Since(Timestamp, u64),
 }
 
@@ -273,12 +273,12 @@ impl FleetIndex {
     /// Asserts that the sums equal those computed again from all allocations.
     #[cfg(test)]
     pub(super) fn assert_node_usage(&self) {
-        for (node_record, known) in self.nodes.iter().zip(self.node_usage.iter()) {
+        for (node_record, stored_usage) in self.nodes.iter().zip(self.node_usage.iter()) {
             let mut node_usage = NodeUsage::default();
             for allocation in node_record.allocations.iter() {
                 node_usage.add(&mut self.usage[allocation].clone(), &self.shapes);
             }
-            assert_eq!(node_usage, *known, "on {}", node_record.name);
+            assert_eq!(node_usage, *stored_usage, "on {}", node_record.name);
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::{
 };
 
 impl FleetIndex {
+    /// Adds an allocation, or replaces the one of the same id. Does nothing if the allocation
+    /// ended.
     pub(super) fn set_allocation(&mut self, entry: &AllocationEntry, dirty: &mut DirtyRows) {
         let (id, Some(value)) = (entry.name, entry.value) else {
             return;

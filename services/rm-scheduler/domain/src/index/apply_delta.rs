@@ -1,5 +1,5 @@
-//! Applies a delta: changes the rows of nodes, work and allocations, and marks the rows to derive
-//! again.
+//! Applies a delta: changes the rows of nodes, work and allocations, and marks the rows whose
+//! derived fields must be computed again.
 
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Rows to derive again. The value is reused for its capacity.
+/// Rows whose derived fields must be computed again. The value is reused for its capacity.
 #[derive(Default)]
 pub(super) struct DirtyRows {
     /// Nodes that were added, changed or removed.
@@ -222,22 +222,22 @@ impl FleetIndex {
         let keeps_constraints = work_record.constraints == before.constraints;
         let is_equal_demand =
             keeps_serve_key && keeps_constraints && work_record.has_equal_demand(before);
-        let cap_before = is_equal_demand.then(|| self.cap(work));
+        let cap_before = is_equal_demand.then(|| self.cap_and_parts(work));
         if !keeps_serve_key {
             self.leave_class(work);
         }
         self.leave_group(work);
         let before = &mut self.work[work];
-        let held = (std::mem::take(&mut before.allocations), before.usage);
+        let (allocations, usage) = (std::mem::take(&mut before.allocations), before.usage);
         let before = std::mem::replace(before, work_record);
-        (self.work[work].allocations, self.work[work].usage) = held;
+        (self.work[work].allocations, self.work[work].usage) = (allocations, usage);
         self.join_group(work);
         self.update_work_avoiding_nodes(work);
         if !keeps_serve_key {
             self.join_class(work);
         }
         cap_before
-            .is_none_or(|before| self.cap(work) != before)
+            .is_none_or(|before| self.cap_and_parts(work) != before)
             .then_some(before)
     }
 
@@ -266,8 +266,8 @@ impl FleetIndex {
         work
     }
 
-    /// Removes and returns the allocations that the snapshot listed before their work. Mostly there
-    /// are none.
+    /// Removes and returns allocations of this work that arrived in a delta before the work itself.
+    /// Mostly there are none.
     fn remove_allocations_without_demand(&mut self, work: &WorkId) -> IdList<AllocIx> {
         if self.allocations_without_demand.is_empty() {
             return IdList::default();
@@ -312,8 +312,8 @@ impl WorkRecord {
         (self.class, self.user, self.submitted_at)
     }
 
-    /// Compares rows of equal serve order and constraints. Returns true if they differ only in
-    /// their tasks, which matter to the cap alone.
+    /// Compares two rows with equal serve keys and constraints. Returns true if only their tasks
+    /// differ, which affect only the cap.
     fn has_equal_demand(&self, other: &Self) -> bool {
         let Self {
             id: _,
@@ -361,8 +361,8 @@ impl WorkRecord {
             && self.constraints().service == before.constraints().service
     }
 
-    /// Returns true for a service instance. It leaves pools that its class may no longer use
-    ///
+    /// Returns true for a service instance. An instance leaves a pool that its class may no longer
+    /// use.
     pub fn is_instance(&self) -> bool {
         self.kind == WorkKind::Service && !self.managed
     }

@@ -18,8 +18,8 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// Most sizes cached for each class and kind of work. A search among more takes longer than the
-/// computation.
+/// Maximum number of sizes cached for each class and kind of work. A search among more sizes would
+/// take longer than the computation.
 const MAX_CACHED_SIZES: usize = 16;
 /// Number of kinds of work.
 const KINDS: usize = 3;
@@ -67,9 +67,9 @@ impl FleetIndex {
     fn quanta_and_shape(&mut self, class: Option<ClassIx>, demand: &Demand) -> (u64, ShapeIx) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class.index() + 1) * KINDS + kind;
-        if let Some(known) = self.size_cache.get(position) {
-            let known = known.iter().find(|(size, ..)| *size == demand.size);
-            if let Some((_, quanta, shape)) = known {
+        if let Some(cached_sizes) = self.size_cache.get(position) {
+            let cached = cached_sizes.iter().find(|(size, ..)| *size == demand.size);
+            if let Some((_, quanta, shape)) = cached {
                 return (*quanta, *shape);
             }
         }
@@ -92,9 +92,9 @@ impl FleetIndex {
         if self.size_cache.len() <= position {
             self.size_cache.resize(position + 1, Vec::new());
         }
-        let known = &mut self.size_cache[position];
-        if known.len() < MAX_CACHED_SIZES {
-            known.push((demand.size.clone(), quanta, shape));
+        let cached_sizes = &mut self.size_cache[position];
+        if cached_sizes.len() < MAX_CACHED_SIZES {
+            cached_sizes.push((demand.size.clone(), quanta, shape));
         }
         (quanta, shape)
     }
@@ -111,8 +111,8 @@ impl FleetIndex {
     }
 
     fn find_or_add_shape(&mut self, shape: Shape) -> ShapeIx {
-        if let Some(known) = self.shape_by_value.get(&shape) {
-            return *known;
+        if let Some(index) = self.shape_by_value.get(&shape) {
+            return *index;
         }
         let index = Arc::make_mut(&mut self.shapes).push(shape.clone());
         self.shape_by_value.insert(shape, index);
@@ -195,7 +195,7 @@ impl FleetIndex {
         }
         let changed: Vec<WorkIx> = dirty.work.members().collect();
         for work in changed.iter().copied() {
-            self.work[work].usage = self.work_usage(work);
+            self.work[work].usage = self.compute_work_usage(work);
         }
         if !self.rebuilt {
             (self.rederived, self.changed_nodes) = (changed, nodes);
@@ -300,7 +300,7 @@ impl FleetIndex {
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn work_usage(&self, work: WorkIx) -> WorkUsage {
+    fn compute_work_usage(&self, work: WorkIx) -> WorkUsage {
         let mut usage = WorkUsage::default();
         let allocations = self.work[work].allocations.iter();
         let (mut start_ms, mut started_count) = (0_u64, 0_u64);
@@ -326,10 +326,10 @@ impl FleetIndex {
     }
 
     /// Returns the cap of the work for its last known holdings, and the parts of the cap.
-    pub(super) fn cap(&self, work: WorkIx) -> (Cap, CapParts) {
-        let has = self.work[work].usage.held_counts();
-        let cap = growth_cap::compute_cap(self, work, has);
-        (cap, cap.parts(self, work, has))
+    pub(super) fn cap_and_parts(&self, work: WorkIx) -> (Cap, CapParts) {
+        let held = self.work[work].usage.held_counts();
+        let cap = growth_cap::compute_cap(self, work, held);
+        (cap, cap.parts(self, work, held))
     }
 
     /// Returns true if this work may ever use nodes of this pool.
@@ -382,9 +382,9 @@ fn placement_constraints(
     (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
 }
 
-/// Returns the listed nodes without avoided ones, and the avoided nodes. If the work avoids nodes,
-/// all other nodes count as listed. If no node remains, the avoided nodes count as listed, and none
-/// of them takes the work.
+/// Returns the nodes that the work is limited to, and the nodes that it avoids. The first set is
+/// empty if the work is not limited. Work that avoids nodes is limited to all other listed nodes.
+/// If no other node remains, the first set is the avoided nodes, so that no node takes the work.
 fn listed_and_avoided_nodes(
     snapshot: &Snapshot,
     demand: &Demand,

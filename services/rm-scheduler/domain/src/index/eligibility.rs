@@ -15,14 +15,14 @@ pub(crate) fn find_eligible_class<'a>(
     holds_allocations: bool,
 ) -> Result<&'a str, Deferral> {
     let (name, class) = match &demand.class {
-        None => {
-            default_class(snapshot, default_policy(snapshot, demand.kind)).ok_or_else(|| {
+        None => find_default_class(snapshot, default_policy(snapshot, demand.kind)).ok_or_else(
+            || {
                 refused_deferral(
                     Reason::NoClass,
                     "names no class, and there is no default for its kind".into(),
                 )
-            })?
-        }
+            },
+        )?,
         Some(name) => snapshot.classes.get_key_value(name).ok_or_else(|| {
             refused_deferral(Reason::UnknownClass, format!("there is no class {name:?}"))
         })?,
@@ -63,7 +63,7 @@ fn default_policy(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     }
 }
 
-fn default_class(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> {
+fn find_default_class(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> {
     snapshot
         .classes
         .iter()
@@ -91,7 +91,7 @@ fn substitute_class<'a>(
             let debug_class = debug.and_then(|name| snapshot.classes.get_key_value(name));
             debug_class
                 .filter(|(_, class)| class.policy != Policy::FairShare)
-                .or_else(|| default_class(snapshot, Policy::FixedShare))
+                .or_else(|| find_default_class(snapshot, Policy::FixedShare))
                 .ok_or_else(|| mismatch("service"))
         }
         (WorkKind::Reservation, Policy::FairShare) => Err(mismatch("reservation")),

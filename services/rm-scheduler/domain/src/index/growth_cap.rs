@@ -90,18 +90,19 @@ pub(crate) struct GrowthRules {
     prediction: bool,
     /// Milliseconds that a prediction looks ahead after a process has started.
     lookahead_ms: u64,
-    /// True if lost processes count as reached, so that successors need not double again.
+    /// True if leaving processes count as reached, so that the work that replaces them does not
+    /// start to double again.
     keep_reached: bool,
 }
 
 impl GrowthRules {
     pub fn new(tunables: &Tunables, class: &Class) -> Self {
         // Work outside fair share grows by the settings of the fleet.
-        let fleet = Growth::default();
+        let fleet_growth = Growth::default();
         let growth = if class.policy == Policy::FairShare {
             &class.growth
         } else {
-            &fleet
+            &fleet_growth
         };
         let fudge_ms = growth
             .prediction_fudge_ms
@@ -131,7 +132,7 @@ pub(crate) struct HeldCounts {
 }
 
 impl HeldCounts {
-    /// Returns the most processes that the work has shown it can use.
+    /// Returns the largest number of processes that the work has already reached.
     fn reached_count(&self, rules: &GrowthRules) -> u64 {
         self.current + if rules.keep_reached { self.leaving } else { 0 }
     }

@@ -1,8 +1,8 @@
 //! The largest nodes of a set, which limit the number of quanta that one process counts as.
 //!
-//! Work is rounded up to whole quanta and nodes are rounded down. A process that asks for all of a
-//! node would count as more than the node has and could never run. Its quanta are therefore limited
-//! to those of the largest node that its size fits.
+//! Sizes of processes are rounded up to whole quanta, and nodes are rounded down. A process as
+//! large as a node would count as more quanta than the node has, and could never run. The quanta of
+//! a process are therefore limited to those of the largest node that its size fits.
 
 use crate::ids::PoolIx;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use hayward_vocabulary::{Quantum, Size};
 use super::pool_tree::Forest;
 use crate::input::snapshot::{Class, Policy, Snapshot};
 
-/// Largest of some nodes. Each other node is no larger than one of these in every dimension and in
-/// quanta.
+/// The largest nodes of a set. Each other node of the set is no larger than one of these in every
+/// dimension and in quanta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargestNodes {
     nodes: Vec<Node>,
-    /// True if a node is not whole quanta. The quanta of processes may then have to be limited.
+    /// True if a node has a part of a quantum. The quanta of a process may then need the limit.
     limits_process_quanta: bool,
 }
 
@@ -49,7 +49,7 @@ impl LargestNodes {
         for capacity in capacities {
             largest.add(quantum, capacity);
         }
-        // Sorted, because the order of the nodes does not matter.
+        // The sort makes two values equal that differ only in the order of the given nodes.
         let key = |node: &Node| (node.quanta, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
@@ -102,7 +102,8 @@ impl LargestNodes {
         nodes.map(|it| it.quanta).max()
     }
 
-    /// Returns true if the quanta of a process may be limited, because a node is not whole quanta.
+    /// Returns true if a node has a part of a quantum, so that the quanta of a process may be
+    /// limited.
     pub fn limits_process_quanta(&self) -> bool {
         self.limits_process_quanta
     }
@@ -169,21 +170,23 @@ mod tests {
             &quantum,
             &[size(8 * 1_024, 2_000)],
         )];
-        let work_record = size(8 * 1_024, 1_000);
-        let quanta = process_quanta(&quantum, &work_record, &largest);
+        let process_size = size(8 * 1_024, 1_000);
+        let quanta = process_quanta(&quantum, &process_size, &largest);
         assert_eq!(quanta, 2);
         assert_eq!(
-            quantum.granted_at(quanta, &work_record),
+            quantum.granted_at(quanta, &process_size),
             size(8 * 1_024, 2_000)
         );
     }
 
     #[test]
     fn nodes_of_whole_quanta_limit_nothing() {
-        let whole = LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB)]);
-        assert!(!whole.limits_process_quanta());
-        let part = LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
-        assert!(part.limits_process_quanta());
+        let whole_quanta =
+            LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB)]);
+        assert!(!whole_quanta.limits_process_quanta());
+        let part_of_quantum =
+            LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
+        assert!(part_of_quantum.limits_process_quanta());
     }
 
     fn set_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> SnapshotNode {

@@ -1,4 +1,4 @@
-//! Finds the rows that belong to the names in a delta.
+//! Finds the rows of the work and of the allocations that a delta names.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     }
 }
 
-/// Looks up each name of a part of a delta. `name` returns the name of a row. Removed names leave
-/// the table.
+/// Looks up each name of a part of a delta. `name` returns the name of a row. Names that the delta
+/// removes are removed from the table.
 fn find_entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     changes: &'s BTreeMap<K, Option<V>>,
     rows: &mut NameTable<I>,
@@ -63,8 +63,8 @@ fn find_entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     entries
 }
 
-/// Looks up the work and the allocations of a delta, and the work in `reread`.
-/// Removed names leave the tables.
+/// Looks up the work and the allocations of a delta, and the unchanged work in `reread`. Names that
+/// the delta removes are removed from the tables.
 pub(super) fn find_rows<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,

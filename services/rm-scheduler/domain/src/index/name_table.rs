@@ -1,4 +1,4 @@
-//! Hash table from names to rows. The name is read from the row, so the table is small.
+//! Hash table from names to rows. It stores only the hash of a name, so that the table is small.
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 
@@ -43,8 +43,8 @@ impl<I: Ix> NameTable<I> {
         self.0.find(hash.to_u64(), has_name).map(|it| it.row)
     }
 
-    pub fn reserve(&mut self, more: usize) {
-        self.0.reserve(more, |it| it.hash.to_u64());
+    pub fn reserve(&mut self, additional: usize) {
+        self.0.reserve(additional, |it| it.hash.to_u64());
     }
 
     /// Inserts a row that is not in the table.

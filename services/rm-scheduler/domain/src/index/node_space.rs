@@ -1,7 +1,8 @@
-//! Space on one node: quanta, the size vector, and each GPU.
+//! Space on one node: quanta, the amount of each resource, and each GPU.
 //!
-//! A process must fit in all three. A part of a GPU uses one GPU, and whole GPUs are used as a
-//! whole. The sum of free GPUs is therefore not enough (D6).
+//! A process must fit in all three. A process that needs a part of a GPU uses one GPU. A process
+//! that needs whole GPUs uses only GPUs that are entirely free. The sum of the free space of all
+//! GPUs is therefore not enough to decide whether a process fits (D6).
 
 use hayward_vocabulary::Size;
 
@@ -17,9 +18,9 @@ pub struct NodeSpace {
 
 impl NodeSpace {
     pub fn new(quanta: u64, capacity: &Size) -> Self {
-        let whole = capacity.gpu_milli / GPU_MILLI;
+        let whole_gpus = capacity.gpu_milli / GPU_MILLI;
         let remainder = capacity.gpu_milli % GPU_MILLI;
-        let gpus = (0..whole)
+        let gpus = (0..whole_gpus)
             .map(|_| GPU_MILLI)
             .chain((remainder > 0).then_some(remainder))
             .collect();
@@ -41,19 +42,20 @@ impl NodeSpace {
             .min(self.count_fitting_gpus(size.gpu_milli))
     }
 
+    /// Returns how many processes with this many thousandths of a GPU fit on the GPUs.
     pub fn count_fitting_gpus(&self, milli: u64) -> u64 {
         match milli {
             0 => u64::MAX,
-            part if part < GPU_MILLI => self.gpus.iter().map(|free| free / part).sum(),
-            whole => {
+            1..GPU_MILLI => self.gpus.iter().map(|free| free / milli).sum(),
+            _ => {
                 let free = self.gpus.iter().filter(|free| **free == GPU_MILLI).count();
-                free as u64 / whole.div_ceil(GPU_MILLI)
+                free as u64 / milli.div_ceil(GPU_MILLI)
             }
         }
     }
 
-    /// Returns the GPUs that one process would use. A part of a GPU goes to the GPU where it leaves
-    /// the least.
+    /// Returns the indices of the GPUs that one process would use. A part of a GPU is placed on the
+    /// GPU with the least free space that suffices.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let numbered = (0_u64..).zip(&self.gpus);
         if milli == 0 {
@@ -67,11 +69,12 @@ impl NodeSpace {
                 .into_iter()
                 .collect();
         }
-        let whole = numbered.filter(|(_, free)| **free == GPU_MILLI);
+        let free_gpus = numbered.filter(|(_, free)| **free == GPU_MILLI);
         let count = usize::try_from(milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
-        whole.map(|(index, _)| index).take(count).collect()
+        free_gpus.map(|(index, _)| index).take(count).collect()
     }
 
+    /// Subtracts an allocation, which uses these GPUs.
     pub fn take(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
         self.quanta = self.quanta.saturating_sub(quanta);
         self.size.subtract(size);
@@ -95,6 +98,7 @@ impl NodeSpace {
         self.gpus.clone_from(&other.gpus);
     }
 
+    /// Adds the space of an allocation, which used these GPUs.
     pub fn give(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
         self.quanta += quanta;
         self.size.add(size);
@@ -114,7 +118,7 @@ impl NodeSpace {
     }
 }
 
-/// Returns how many processes of `size` fit into `space`, by the sum of each dimension.
+/// Returns how many processes of `size` fit into `space`, without regard to single GPUs.
 pub(crate) fn count_fitting_sums(size: &Size, space: &Size) -> u64 {
     let ratio = |size: u64, space: u64| space.checked_div(size).unwrap_or(u64::MAX);
     let sums = ratio(size.memory_bytes, space.memory_bytes)

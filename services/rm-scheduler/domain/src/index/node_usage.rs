@@ -10,7 +10,8 @@ use super::{
 };
 use crate::ids::{AllocIx, NodeIx};
 
-/// Space that was computed from each allocation, because the sum does not describe it.
+/// Space that was computed allocation by allocation. It is needed if the sums over the allocations
+/// do not suffice, for example on nodes with GPUs.
 pub(super) struct ComputedSpace {
     free: NodeSpace,
     /// Space once everything that leaves has left.
@@ -42,8 +43,8 @@ impl NodeContents {
         free.take(held_quanta, &all, &[]);
         let (mut staying_quanta, mut staying_size) = usage.staying().quanta_and_size();
         future.take(staying_quanta, &staying_size, &[]);
-        let has_others = usage.without_shape > 0;
-        let without_shape = has_others
+        let has_unshaped = usage.without_shape > 0;
+        let without_shape = has_unshaped
             .then(|| node_record.allocations.iter())
             .into_iter()
             .flatten();
@@ -85,8 +86,8 @@ impl NodeContents {
         }
     }
 
-    /// Returns true if the change concerns only fields of this node, and no index over nodes.
-    fn changes_no_index(&self, node_record: &NodeRecord) -> bool {
+    /// Returns true if only fields of this node change, and no set or count over several nodes.
+    fn changes_only_node(&self, node_record: &NodeRecord) -> bool {
         let (schedulable, is_overfull) = (node_record.schedulable, node_record.is_overfull);
         (self.schedulable, self.is_overfull) == (schedulable, is_overfull)
             && self.space_without_fixed == node_record.space_without_fixed
@@ -103,7 +104,7 @@ impl NodeContents {
 
     #[cfg(test)]
     fn assert_matches(&self, node_record: &NodeRecord, usage: &NodeUsage) {
-        assert!(self.changes_no_index(node_record));
+        assert!(self.changes_only_node(node_record));
         assert_eq!(
             (&self.free, &self.future),
             (&node_record.free(usage), &node_record.future_space(usage))
@@ -113,7 +114,8 @@ impl NodeContents {
     }
 }
 
-/// Returns true if the sum of the allocations describes the node, and no index over nodes changes.
+/// Returns true if the sums over the allocations suffice for the space of the node, and no set or
+/// count over several nodes changes.
 fn is_simple_sum(node_record: &NodeRecord, usage: &NodeUsage) -> bool {
     usage.without_shape == 0
         && has_simple_space(node_record)
@@ -161,7 +163,7 @@ impl NodeRecord {
 }
 
 impl FleetIndex {
-    /// Writes the free space of a node.
+    /// Writes the free space of a node to `free`.
     pub fn set_free(&self, node: NodeIx, free: &mut NodeSpace) {
         self.nodes[node].set_free(&self.node_usage[node], free);
     }
@@ -197,7 +199,7 @@ impl FleetIndex {
                 continue;
             }
             let contents = NodeContents::new(self, node_record, &self.node_usage[node]);
-            if contents.changes_no_index(node_record) {
+            if contents.changes_only_node(node_record) {
                 contents.write_to(node_record);
                 continue;
             }
@@ -211,7 +213,7 @@ impl FleetIndex {
         opened_or_closed.collect()
     }
 
-    /// Returns true if the node opened or closed.
+    /// Stores the contents of a node. Returns true if the node opened or closed.
     fn set_contents(&mut self, node: NodeIx, contents: NodeContents) -> bool {
         set_membership(&mut self.overfull, node, contents.is_overfull);
         let node_record = &self.nodes[node];

@@ -26,8 +26,9 @@ const NODES_PER_FREE_NUMBER: usize = 8;
 impl FleetIndex {
     /// Reads and numbers all nodes.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
-        let free = snapshot.nodes.len() / NODES_PER_FREE_NUMBER + 1;
-        self.nodes.reserve_exact(snapshot.nodes.len() + free);
+        let free_numbers = snapshot.nodes.len() / NODES_PER_FREE_NUMBER + 1;
+        self.nodes
+            .reserve_exact(snapshot.nodes.len() + free_numbers);
         for (position, (name, node)) in snapshot.nodes.iter().enumerate() {
             let node_record = self.new_node_record(name, node);
             if let Some(pool) = node_record.pool {
@@ -71,9 +72,9 @@ impl FleetIndex {
         unchanged
     }
 
-    /// Applies changed nodes. Returns work to read again because it avoids single nodes. Returns
-    /// `None` if a rebuild is required: a new node finds no number, or processes may count
-    /// differently.
+    /// Applies changed nodes. If nodes were added or removed, returns the work that avoids single
+    /// nodes, which must be read again. Returns `None` if a rebuild is required: a new node finds
+    /// no free number, or the quanta of processes may have changed.
     pub(super) fn apply_nodes(
         &mut self,
         snapshot: &Snapshot,
@@ -116,7 +117,7 @@ impl FleetIndex {
     }
 
     fn add_node(&mut self, name: &NodeName, new_node: &Node, dirty: &mut DirtyRows) -> Option<()> {
-        let node = self.free_number(name)?;
+        let node = self.find_free_number(name)?;
         if node.index() == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
@@ -138,7 +139,7 @@ impl FleetIndex {
 
     /// Returns a free number between the neighbours of the name, or the next number after the last
     /// node.
-    fn free_number(&self, name: &NodeName) -> Option<NodeIx> {
+    fn find_free_number(&self, name: &NodeName) -> Option<NodeIx> {
         let next = self.nodes.partition_point(|it| it.name < *name);
         let is_free = |node: &NodeIx| self.nodes[*node].is_vacant;
         if next.index() == self.nodes.len() || is_free(&next) {
@@ -179,7 +180,7 @@ impl FleetIndex {
         };
         let gpu_pool_changes = gpu_pool(&node_record) != gpu_pool(before);
         self.nodes_changed = true;
-        // The row retains the old value, because a later step compares it with the new one.
+        // The row keeps the old `is_overfull`, because a later step compares it with the new one.
         let was_overfull = before.is_overfull;
         self.nodes[node] = NodeRecord {
             is_overfull: was_overfull,
@@ -214,9 +215,10 @@ impl FleetIndex {
                 self.pool_has_gpus[pool] = true;
             }
         }
-        let is_packable = |it: &NodeRecord| it.pool.is_some_and(|pool| self.pool_has_gpus[pool]);
-        let packable = node_records().filter(|(_, node_record)| is_packable(node_record));
-        self.gpu_pool_nodes = packable.map(|(node, _)| node).collect();
+        let is_in_gpu_pool = |it: &NodeRecord| it.pool.is_some_and(|pool| self.pool_has_gpus[pool]);
+        let nodes_with_gpu_pool =
+            node_records().filter(|(_, node_record)| is_in_gpu_pool(node_record));
+        self.gpu_pool_nodes = nodes_with_gpu_pool.map(|(node, _)| node).collect();
     }
 }
 
@@ -264,7 +266,8 @@ mod tests {
         tests::fixture::{Fixture, node_name},
     };
 
-    /// Plans a round after a change of this node. Returns true if the index was not rebuilt.
+    /// Plans a round after a change of this node, and asserts that the plan equals that of a new
+    /// planner. Returns true if the index was not rebuilt.
     fn plans_incrementally(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
         let delta = SnapshotDelta {
             nodes: BTreeSet::from([node_name(name)]),

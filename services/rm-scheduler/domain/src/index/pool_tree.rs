@@ -1,5 +1,6 @@
-//! Pools as trees. Fair-share work may use its home and all pools below, other work its home only.
-//! Trees share nothing but allotments.
+//! The trees that the pools form. Fair-share work may use its home pool and all pools below it.
+//! Other work may use only its home pool. Trees are independent, except that an allotment of a user
+//! applies to all of them.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ impl Forest {
         let parent_of = |pool: &Pool| by_name.get(pool.parent.as_deref()?).copied();
         let mut parent: TypedVec<PoolIx, Option<PoolIx>> =
             settings.iter().map(|pool| parent_of(pool)).collect();
-        // The service refuses a policy with a cycle. If one occurs nevertheless, each of its pools
-        // becomes a tree of its own.
+        // The service refuses a policy in which pools form a cycle. If a cycle occurs nevertheless,
+        // each pool that cannot reach a root becomes a root.
         let circular: Vec<PoolIx> = names
             .indices()
             .filter(|pool| find_root_and_depth(&parent, *pool).is_none())
@@ -107,6 +108,7 @@ impl Forest {
         &self.roots
     }
 
+    /// Returns the position of a pool in the order of service. Children precede their parent.
     pub fn rank(&self, pool: PoolIx) -> usize {
         self.serve_position[pool]
     }
@@ -153,7 +155,7 @@ fn set_serve_positions(
     *next += 1;
 }
 
-/// Returns the top of the tree and the depth of a pool. Returns `None` for a pool in a cycle.
+/// Returns the root of the tree and the depth of a pool. Returns `None` if a cycle hides the root.
 fn find_root_and_depth(
     parent: &TypedVec<PoolIx, Option<PoolIx>>,
     pool: PoolIx,

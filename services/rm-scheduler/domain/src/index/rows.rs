@@ -19,7 +19,7 @@ use crate::{
     output::reason::Deferral,
 };
 
-/// Properties that decide on which nodes a process fits. Work of one shape fits on the same nodes.
+/// Properties that decide on which nodes a process fits. Work with equal properties has one shape.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// Home pool. `None` if the work has none.
@@ -50,11 +50,11 @@ pub(crate) struct NodeRecord {
     pub pool: Option<PoolIx>,
     /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
-    /// True if the node holds more than it has (W-20).
+    /// True if the allocations that stay exceed the capacity of the node (W-20).
     pub is_overfull: bool,
-    /// True if the number is free for a new node.
+    /// True if the row belongs to no node, so that a new node can use it.
     pub(super) is_vacant: bool,
-    /// Free and future space. `None` if the sum of the allocations describes the node.
+    /// Free and future space. `None` if the sums over the allocations suffice.
     pub(super) computed_space: Option<Box<ComputedSpace>>,
     /// Space without fixed allocations.
     pub space_without_fixed: NodeSpace,
@@ -94,7 +94,8 @@ pub(crate) struct WorkRecord {
     pub submitted_at: Timestamp,
     pub user: UserIx,
     pub class: Option<ClassIx>,
-    /// Quanta of one process, before any upgrade that an earlier round reserved.
+    /// Quanta of one process by its demand. The state of a round can have more, after a larger
+    /// whole node was reserved.
     pub process_quanta: u64,
     /// Placement constraints. `None` if there are none.
     pub(super) constraints: Option<Box<PlacementConstraints>>,
@@ -127,6 +128,7 @@ impl WorkRecord {
         !constraints.nodes.is_empty() || constraints.anti_affinity.is_some()
     }
 
+    /// Returns true if the node is listed and not avoided.
     pub fn admits(&self, node: &NodeName) -> bool {
         let listed = &self.constraints().nodes;
         (listed.is_empty() || listed.contains(node)) && !self.avoids(node)
@@ -143,10 +145,13 @@ impl WorkRecord {
 pub(crate) struct WorkUsage {
     /// Quanta of all its allocations.
     pub quanta: u64,
-    /// Part of `quanta` that is leaving. `closed_quanta` is the part on nodes that take no work.
+    /// Part of `quanta` that is leaving.
     pub leaving_quanta: u64,
+    /// Part of `quanta` on nodes that take no work.
     pub closed_quanta: u64,
+    /// Number of processes that stay.
     pub current: u64,
+    /// Number of processes that are leaving.
     pub leaving: u64,
     /// Number of processes that stay on nodes that take no work.
     pub resting: u64,
@@ -189,12 +194,13 @@ pub(crate) struct AllocationRecord {
     pub running_since: Option<Timestamp>,
     pub investment_ms: Option<u64>,
     pub item_ms: Option<u64>,
-    /// True if the allocation was ordered to leave, whether its node has answered or not.
+    /// True if the allocation was vacated, even if its node has not confirmed this yet.
     pub leaving: bool,
     pub purged: bool,
 }
 
 impl AllocationRecord {
+    /// Returns the milliseconds that the allocation took to start, or 0 if it is not running.
     pub(super) fn start_ms(&self) -> u64 {
         let since = self.running_since.filter(|_| self.running);
         since.map_or(0, |since| {

@@ -1,4 +1,4 @@
-//! The work of each user in a class, by time and id.
+//! Updates the lists of each user's work in a class, sorted by submission time, then by id.
 
 use hayward_vocabulary::Timestamp;
 
@@ -6,6 +6,7 @@ use super::{DepartedWork, FleetIndex, WorkListEdit};
 use crate::{collections::id_list::IdList, ids::WorkIx};
 
 impl FleetIndex {
+    /// Removes the work from the list of its user in its class.
     pub(super) fn leave_class(&mut self, work: WorkIx) {
         let work_record = &self.work[work];
         let Some(class) = work_record.class else {
@@ -39,6 +40,7 @@ impl FleetIndex {
         });
     }
 
+    /// Inserts the work into the list of its user in its class.
     pub(super) fn join_class(&mut self, work: WorkIx) {
         let work_record = &self.work[work];
         let Some(class) = work_record.class else {
@@ -89,7 +91,7 @@ fn estimate_position(
         .min(user_work.len() - 1)
 }
 
-/// Returns the position of the work, searched from the guess to both sides.
+/// Returns the position of the work. The search begins at the guess and goes on in both directions.
 fn find_position(user_work: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
     let is_match = |position: &usize| user_work.get(*position) == Some(work);
     let match_at = |distance: usize| {
