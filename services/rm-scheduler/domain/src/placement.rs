@@ -1,8 +1,8 @@
-//! Step 5: chooses nodes for the processes that work is entitled to. The specification calls it
-//! What-Of.
+//! Chooses nodes for the processes that work is entitled to. This is step 5 of a round, called
+//! What-Of in the specification.
 //!
-//! Input: the entitlement of each piece of work, and the free space of each node.
-//! Output: grants, wait reasons, and the work that is still short of its entitlement.
+//! The input is the entitlement of each piece of work, and the free space of each node. The result
+//! is grants, wait reasons, and the work that still has less than its entitlement.
 //!
 //! Work is served in the order of `state/serve_order.rs`, and work that was needy in the last round
 //! comes first. A process goes to the smallest hole that fits it (best fit). In pools with GPUs, it
@@ -59,7 +59,7 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
             state.set_wait_reason(queued.work, reason);
         }
     }
-    // Grants make no work short of its entitlement. Only vacates do.
+    // A grant never reduces what other work has. Only a vacate does.
     if state.vacates.len() > vacates_before {
         return to_serve_in_order(state, tree);
     }
@@ -67,23 +67,23 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     lacking
 }
 
-/// Returns the work that a pass can change: it misses processes, or has none and needs a wait
-/// reason. A waiting whole-node reservation can vacate any work, so all work is returned then.
+/// Returns the work that misses processes, or has no process and needs a wait reason. If whole-node
+/// work misses a node, returns all work, because a reservation of a node can vacate any work.
 fn work_to_serve<'l>(
     state: &RoundState,
     tree: PoolIx,
     lacking: &'l [QueuedWork],
 ) -> Cow<'l, [QueuedWork]> {
-    let is_missing = |work: WorkIx| state.work[work].missing() > 0;
+    let misses_processes = |work: WorkIx| state.work[work].missing() > 0;
     let waits_for_whole_node =
-        |queued: &QueuedWork| queued.policy == Policy::Reserve && is_missing(queued.work);
+        |queued: &QueuedWork| queued.policy == Policy::Reserve && misses_processes(queued.work);
     if lacking.iter().any(waits_for_whole_node) {
         return Cow::Owned(all_in_order(state, tree));
     }
     let needs_service = |queued: &QueuedWork| {
-        is_missing(queued.work) || state.work[queued.work].process_count() == 0
+        misses_processes(queued.work) || state.work[queued.work].process_count() == 0
     };
-    // Usually all work is in need, so no copy is necessary.
+    // Usually all of this work needs service, so no copy is necessary.
     if lacking.iter().all(needs_service) {
         return Cow::Borrowed(lacking);
     }

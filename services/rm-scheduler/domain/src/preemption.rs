@@ -1,11 +1,10 @@
-//! Step 6: vacates processes, so that work gets what it is entitled to.
+//! Vacates processes, so that work gets what it is entitled to. This is step 6 of a round.
 //!
-//! Input: entitlements, and the work that placement could not serve.
-//! Output: vacated allocations, with a receipt for each preemption, and reservations of their
-//! space.
+//! The input is the entitlements, and the work that placement could not serve. The result is
+//! vacated allocations, a receipt for each preemption, and reservations of the space.
 //!
-//! The reference rules vacate everything above an entitlement. The default profile limits this to
-//! three causes, in this order:
+//! The rules of the specification vacate every process above an entitlement. The default settings
+//! vacate only for three causes, in this order:
 //!
 //! 1. Work holds more than its own limit or cap allows.
 //! 2. A node shrank and holds more than its capacity (W-20).
@@ -60,9 +59,9 @@ fn shrink_to_entitlement(state: &mut RoundState, work: WorkIx) -> Option<BudgetS
     let excess = state.work[work].excess();
     let detail = || {
         let work_state = &state.work[work];
-        let (entitlement, has) = (work_state.entitlement, work_state.process_count());
+        let (entitlement, process_count) = (work_state.entitlement, work_state.process_count());
         format!(
-            "{} is due {entitlement} processes and has {has}",
+            "{} is due {entitlement} processes and has {process_count}",
             state.id(work)
         )
     };
@@ -98,7 +97,8 @@ fn cheapest_allocations(state: &RoundState, work: WorkIx, count: u64) -> Vec<All
     allocations
 }
 
-/// Vacates the cheapest allocations. A vacate because of the work's own limit has no beneficiary.
+/// Vacates the cheapest allocations. With `own_limit`, the limit of the work itself is the reason,
+/// so that this is no preemption.
 fn vacate_cheapest(
     state: &mut RoundState,
     work: WorkIx,
@@ -115,6 +115,7 @@ fn vacate_cheapest(
     }
 }
 
+/// Shrinks work that holds more than its own limit or cap allows.
 fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
     let work_state = &state.work[work];
     let limit = if policy == Policy::FairShare {
@@ -141,7 +142,10 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
 }
 
 /// Returns those of the given allocations whose owners exceed their entitlement, cheapest first.
-fn preemptable(state: &RoundState, allocations: impl Iterator<Item = AllocIx>) -> Vec<AllocIx> {
+fn preemptable_allocations(
+    state: &RoundState,
+    allocations: impl Iterator<Item = AllocIx>,
+) -> Vec<AllocIx> {
     let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| {
             let record = &state.allocations[*allocation];
@@ -155,6 +159,7 @@ fn preemptable(state: &RoundState, allocations: impl Iterator<Item = AllocIx>) -
     allocations
 }
 
+/// Preempts overage on nodes that hold more than their capacity (W-20).
 fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
     for node in state.index.overfull.iter().copied() {
         let is_open = state.is_in_tree(node, tree) && state.nodes[node].is_schedulable();
@@ -164,7 +169,8 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
         state.record_time_dependence();
         let name = &state.node_record(node).name;
         let detail = format!("node {name} shrank below what it holds");
-        for allocation in preemptable(state, state.node_record(node).allocations.iter()) {
+        for allocation in preemptable_allocations(state, state.node_record(node).allocations.iter())
+        {
             let exceeds = state.allocations[allocation]
                 .work
                 .is_some_and(|owner| state.work[owner].excess() > 0);

@@ -1,4 +1,4 @@
-//! One attempt to place work, in the given order.
+//! One attempt to place work: serves a queue in the given order and grants processes on nodes.
 
 use super::{
     hole_search::HoleSearch,
@@ -11,9 +11,10 @@ use crate::{
     state::{RoundState, serve_order::QueuedWork},
 };
 
-/// Most grants for which memory is reserved at once.
+/// Maximum number of grants for which memory is reserved at once.
 const MAX_RESERVED_GRANTS: u64 = 1 << 20;
 
+/// Places the work of a queue in a pass of its own.
 pub(super) fn place_in_order(state: &mut RoundState, queue: &[QueuedWork]) {
     reserve_memory(state, queue);
     let mut pass = None;
@@ -78,7 +79,8 @@ pub(super) fn serve<'a, 't>(
     }
 }
 
-/// Fills one node before the next, and the home pool before the pools below it.
+/// Places up to `missing` processes of fair-share work. Fills one node before the next, and the
+/// home pool before the pools below it.
 pub(crate) fn place<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
@@ -105,7 +107,8 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// Uses the home pool only. Prefers nodes without a process of the same service.
+/// Places fixed-share work, in its home pool only. Prefers nodes without a process of the same
+/// service.
 fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
     let goal = |missing, may_join_siblings| PoolGoal {
@@ -200,20 +203,20 @@ fn place_in_pool<'a>(
     if is_unconstrained && !reserved_for_others {
         pass.exhausted.insert((pool, shape));
     } else if is_unconstrained && !has_reservations && size.gpu_milli == 0 {
-        // Shapes with GPUs are excluded: a grant may take other GPUs of a node than the reserved
-        // ones.
+        // Shapes with GPUs are excluded, because a grant may take other GPUs of a node than those
+        // that are reserved.
         pass.reserved_for_others.insert((pool, shape));
     }
     remaining
 }
 
 /// Returns how many processes of the work fit into the future space of a node, without the space
-/// that is reserved for other work. Returns `most` if nothing is reserved for other work.
-fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx, most: u64) -> u64 {
+/// that is reserved for other work. Returns `fitting` if nothing is reserved for other work.
+fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx, fitting: u64) -> u64 {
     let quanta = state.work[work].process_quanta;
     let reservations = &state.nodes[node].reservations;
-    if most == 0 || !reservations.iter().any(|other| other.work != work) {
-        return most;
+    if fitting == 0 || !reservations.iter().any(|other| other.work != work) {
+        return fitting;
     }
     if state.future_quanta_for(node, Some(work)) < quanta {
         return 0;
@@ -268,7 +271,7 @@ fn place_by_gpu_packing<'a>(
     0
 }
 
-/// Returns whether the node has a process of the same service, or was granted one in this round.
+/// Returns true if the node has a process of the same service, or got one in this round.
 fn has_sibling(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let node_state = &state.nodes[node];
     let Some(service) = &state.work_record(work).constraints().service else {

@@ -1,9 +1,9 @@
 //! Placement in pools with GPUs: fragmentation gradient descent (Weng et al., ATC '23).
 //!
-//! The fragmentation of a node is the free GPU space that a process drawn from current demand could
-//! not use there. It is summed over the demanded sizes, weighted by the wanted number of processes
-//! of each size. A process goes to the node where it increases fragmentation least. All
-//! arithmetic uses integers, and nodes with equal free space share one score.
+//! A node is fragmented for a process size by the free GPU space that such a process could not use.
+//! The fragmentation of the node is the sum over all demanded sizes, each weighted by the number of
+//! wanted processes. A process goes to the node where it increases fragmentation least.
+//! All arithmetic uses integers, and nodes with equal free space share one score.
 
 use std::{
     cmp::Reverse,
@@ -21,10 +21,10 @@ use crate::{
 
 /// Percentage of the demanded processes that the considered sizes cover. Rarer sizes are ignored.
 const COVERED_PERCENT: u64 = 95;
-/// Most sizes that are considered.
+/// Maximum number of sizes that are considered.
 const MAX_SIZES: usize = 64;
-/// Resolution of scores, in thousandths of a GPU per likely process. Nodes within one step tie.
-/// Node size and name break the tie, so that the fleet fills from one side.
+/// Resolution of scores, in thousandths of a GPU per likely process. Scores within one step are
+/// equal. Node size and name then decide, so that the fleet fills from one side.
 const SCORE_STEP: u64 = 40;
 
 /// A process size that is likely in demand. Memory is the mean over the processes of this size.
@@ -37,7 +37,8 @@ struct LikelySize {
 }
 
 impl LikelySize {
-    /// Returns the free GPU space of a node that such a process could not use, in thousandths.
+    /// Returns the GPU space of a node that such a process could not use, in thousandths of a GPU.
+    /// `free` is the free GPU space of the node.
     fn unusable_gpu_milli(&self, space: &NodeSpace, free: u64) -> u64 {
         let fits = space.size.cpu_milli >= self.cpu_milli
             && space.size.memory_bytes >= self.memory_bytes
@@ -60,12 +61,14 @@ struct DemandMix {
 
 impl DemandMix {
     fn new(state: &RoundState) -> Self {
+        // Number of processes and sum of their memory, by GPU and CPU.
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
         for (size, wanted) in state.derived.gpu_demand.sizes(state) {
-            let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
+            let key = (size.gpu_milli, size.cpu_milli);
+            let (count_sum, memory_sum) = sums.entry(key).or_default();
             let count = u64::try_from(wanted).unwrap_or(u64::MAX);
-            sum.0 = sum.0.saturating_add(count);
-            sum.1 += wanted * u128::from(size.memory_bytes);
+            *count_sum = count_sum.saturating_add(count);
+            *memory_sum += wanted * u128::from(size.memory_bytes);
         }
         let mut likely: Vec<LikelySize> = sums
             .into_iter()
@@ -90,6 +93,7 @@ impl DemandMix {
         Self { likely, weight }
     }
 
+    /// Returns the fragmentation of a node, summed over the likely sizes.
     fn fragmentation(&self, space: &NodeSpace) -> i128 {
         let free = space.gpus.iter().sum();
         let weighted_loss = |it: &LikelySize| {
@@ -199,7 +203,7 @@ impl<'a> GpuPacking<'a> {
         self.changed.push(node);
     }
 
-    /// Returns whether no node of the pool fits one process of the work. Call it after
+    /// Returns true if one process of the work fits on no node of the pool. Call it after
     /// [`Self::best_node`].
     pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: PoolIx) -> bool {
         let key = (pool, state.work[work].process_quanta, state.size(work));
@@ -219,12 +223,12 @@ impl<'a> GpuPacking<'a> {
         let key = (pool, quanta, size);
         let is_new = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
-        let delta = if is_new {
+        let nodes_to_rank = if is_new {
             &self.pools[pool]
         } else {
             &self.changed[ranking.applied..]
         };
-        for node in delta {
+        for node in nodes_to_rank {
             let node_state = &state.nodes[*node];
             if node_state.pool == Some(pool) {
                 let (mix, max_gpus) = (&self.mix, self.max_gpus);
@@ -272,6 +276,7 @@ mod tests {
     use super::*;
     use crate::{SnapshotDelta, index::FleetIndex, state::RoundCache, tests::fixture::Fixture};
 
+    /// Builds demand from the CPU, the GPUs and the weight of each likely size.
     fn mix(likely: &[(u64, u64, u64)]) -> DemandMix {
         let likely: Vec<LikelySize> = likely
             .iter()
@@ -302,8 +307,8 @@ mod tests {
     #[test]
     fn withdrawn_work_is_no_demand() {
         let mut fixture = Fixture::eager();
-        let stays = fixture.job("stays", "a", 1);
-        (stays.size.gpu_milli, stays.max_processes) = (500, 1);
+        let staying_job = fixture.job("stays", "a", 1);
+        (staying_job.size.gpu_milli, staying_job.max_processes) = (500, 1);
         fixture.job("goes", "a", 1).size.gpu_milli = 1_000;
         let (mut index, mut cache) = (FleetIndex::default(), RoundCache::default());
         index.apply(&fixture.snapshot, &SnapshotDelta::everything());
@@ -323,8 +328,8 @@ mod tests {
     #[test]
     fn fragmentation_counts_free_gpu_that_likely_processes_cannot_use() {
         let mix = mix(&[(1, 500, 2), (1, 1_000, 1), (9, 0, 1)]);
-        // The processes of half a GPU cannot use the 300. The process of a whole GPU can use only
-        // the whole one. The last process wants no GPU.
+        // The two processes of half a GPU cannot use 300 thousandths. The process of a whole GPU
+        // can use only the free GPU. The last process needs no GPU.
         let split = space(8, &[300, 1_000]);
         assert_eq!(mix.fragmentation(&split), 2 * 300 + 300 + 1_300);
         // Without free CPU no process can use the GPUs.

@@ -5,10 +5,12 @@ use crate::{
     state::{NodeIndex, RoundState},
 };
 
-/// A cursor over free nodes. During the search, nodes may move to buckets that it has passed.
+/// A cursor over nodes with free space. During the search, nodes may move to buckets that the
+/// cursor has passed.
 pub(crate) enum HoleSearch {
     All {
         pool: PoolIx,
+        /// Free quanta of the bucket that is searched.
         free: u64,
         /// Lowest node that is still to be visited in the bucket `free`.
         from: NodeIx,

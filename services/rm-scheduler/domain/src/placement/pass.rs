@@ -1,4 +1,5 @@
-//! One placement pass. It remembers which shapes found no node.
+//! One placement pass. It remembers the shapes of work that found no node, so that other work of
+//! these shapes is not tried again.
 
 use rustc_hash::FxHashSet;
 
@@ -50,7 +51,7 @@ impl<'a> PlacementPass<'a> {
         state.derived.node_index = self.node_index;
     }
 
-    /// Returns whether this pass found no node for the shape of this work.
+    /// Returns true if this pass found no node for the shape of this work.
     pub fn is_exhausted(&self, work: &WorkState) -> bool {
         self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
@@ -74,6 +75,8 @@ impl<'a> PlacementPass<'a> {
     }
 }
 
+/// Returns true if a pass may use the node. Lending uses no node with reservations. Nodes reserved
+/// as a whole are not used for lending, nor with the setting `clear_promised`.
 pub(crate) fn is_usable(state: &RoundState, lends: bool, node: NodeIx) -> bool {
     let spares_whole_nodes = lends || state.settings.clear_promised;
     !(spares_whole_nodes && is_whole_node_reserved(state, node)

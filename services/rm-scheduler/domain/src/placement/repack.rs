@@ -1,8 +1,9 @@
 //! A second attempt to place entitled work, largest processes first (W-2).
 //!
-//! Serving the oldest work first is fair, but can leave the last hole a quantum too small. If
-//! entitled processes are left over, the fair-share grants of this round are cancelled and placed
-//! again by size. Running processes never move. The attempt that leaves less work waiting is used.
+//! The first attempt serves the oldest work first. This is fair, but can leave a large process
+//! without a fitting hole. If entitled processes found no node, the fair-share grants of this round
+//! are cancelled and placed again by size. Running processes never move. The attempt that leaves
+//! fewer quanta waiting is used.
 
 use std::cmp::Reverse;
 
@@ -13,7 +14,8 @@ use crate::{
     state::{RoundState, WorkState, serve_order::QueuedWork},
 };
 
-/// Places the grants from index `first_grant` on again, and retains the better result.
+/// Cancels the grants from index `first_grant` on and places the work again. Keeps the better
+/// result.
 pub(crate) fn repack(state: &mut RoundState, queue: &[QueuedWork], first_grant: usize) {
     if state.granted.len() == first_grant {
         return;
@@ -48,12 +50,12 @@ fn fair_share_work(queue: &[QueuedWork]) -> impl Iterator<Item = WorkIx> {
 /// Returns the quanta of all entitled processes without a node.
 fn waiting_quanta(state: &RoundState, queue: &[QueuedWork]) -> u64 {
     let work = fair_share_work(queue).map(|work| &state.work[work]);
-    work.map(|work_state| waiting(work_state) * work_state.process_quanta)
+    work.map(|work_state| waiting_processes(work_state) * work_state.process_quanta)
         .sum()
 }
 
 /// Returns the number of entitled processes without a node, limited to what the fleet could hold.
-fn waiting(work: &WorkState) -> u64 {
+fn waiting_processes(work: &WorkState) -> u64 {
     work.missing().min(work.reach)
 }
 

@@ -1,5 +1,5 @@
-//! Placement of RESERVE work. It gets the whole nodes that are reserved for it. Placement clears
-//! those that are not empty.
+//! Placement of RESERVE work: grants the whole nodes that are reserved for the work. If such a node
+//! is not empty, its allocations are vacated first.
 
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
@@ -23,8 +23,8 @@ pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
     }
 }
 
-/// Grants free nodes of exactly its quanta. Nodes that are reserved for this work come first
-///
+/// Grants free nodes with exactly the quanta of the work. Nodes that are reserved for this work
+/// come first, and nodes reserved for other work come last.
 fn grant_free_nodes(state: &mut RoundState, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
     if state.work[work].missing() == 0 {
@@ -91,8 +91,8 @@ fn clearing_detail(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
     )
 }
 
-/// Grants reserved nodes that are empty, and clears the others at once. Vacating only overage would
-/// take several rounds (W-33).
+/// Grants reserved nodes that are empty. Vacates all allocations on the other reserved nodes at
+/// once, because vacating only overage would take several rounds (W-33).
 fn grant_or_clear(state: &mut RoundState, work: WorkIx) {
     for node in state.whole_nodes_for(work).to_vec() {
         if state.work[work].missing() == 0 {

@@ -23,19 +23,19 @@ use crate::{
         whole_nodes::is_whole_node_reserved,
     },
 };
-use candidate_node::{CandidateNode, Preemptable, Victims, VictimsFor};
+use candidate_node::{CandidateNode, Preemptable, VictimSearch, Victims};
 
-/// Most nodes examined in one round. The next round continues.
+/// Maximum number of nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
 pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
-    if !queue.iter().any(|entry| is_waiting(state, *entry)) {
+    if !queue.iter().any(|queued| is_waiting(state, *queued)) {
         return;
     }
     state.update_future_holes();
     let squatted_nodes = nodes_with_squatters(state);
     let mut candidates = ClearingCandidates::new(state, tree);
-    // No process is leaving, and none could be preempted.
+    // Without candidates, no process is leaving, and none could be preempted.
     if candidates.nodes.is_empty() && squatted_nodes.is_empty() {
         return;
     }
@@ -46,11 +46,11 @@ pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue
     // Shapes for which no node can be cleared, and the shapes among them that a budget stops.
     let mut exhausted_shapes = DenseSet::default();
     let mut budget_stops: FxHashMap<ShapeIx, BudgetStop> = FxHashMap::default();
-    for entry in queue {
-        if !is_waiting(state, *entry) {
+    for queued in queue {
+        if !is_waiting(state, *queued) {
             continue;
         }
-        let work = entry.work;
+        let work = queued.work;
         let work_state = &state.work[work];
         let shape = work_state.shape;
         for _ in work_state.reserved..work_state.missing() {
@@ -180,7 +180,7 @@ fn preemptable(state: &RoundState, tree: PoolIx) -> Vec<Preemptable> {
     by_node
 }
 
-/// Asserts that work of other trees has no allocations in this tree except the known orphans.
+/// Asserts that work of other trees has no allocations in this tree except the orphans.
 #[cfg(test)]
 fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     let others = state.work_in_excess();
@@ -218,17 +218,17 @@ impl ClearingCandidates {
         let mut nodes: Vec<NodeIx> = Vec::with_capacity(preemptable.len());
         nodes.extend(leaving.chain(to_vacate));
         let by_node = || preemptable.chunk_by(|one, other| one.node == other.node);
-        nodes.extend(by_node().map(|of_node| of_node[0].node));
+        nodes.extend(by_node().map(|node_allocations| node_allocations[0].node));
         nodes.sort_unstable();
         nodes.dedup();
         let mut groups = by_node().peekable();
         let mut start = 0;
         let mut candidates = Vec::with_capacity(nodes.len());
         candidates.extend(nodes.into_iter().filter_map(|node| {
-            let of_node = groups.next_if(|group| group[0].node == node);
-            let of_node = of_node.unwrap_or_default();
+            let node_allocations = groups.next_if(|group| group[0].node == node);
+            let node_allocations = node_allocations.unwrap_or_default();
             let first = start;
-            start += of_node.len();
+            start += node_allocations.len();
             let (pool, future_quanta) = state.derived.node_index.future_key(node)?;
             let is_open = state.forest.root(pool) == tree && !is_whole_node_reserved(state, node);
             is_open
@@ -248,8 +248,8 @@ impl ClearingCandidates {
         }
     }
 
-    /// Computes the cost of clearing the candidate for the work. Returns `None` if that is not
-    /// possible, and records the budget that stopped it.
+    /// Computes the cost of clearing the candidate for the work. Returns `None` if the candidate
+    /// cannot be cleared. If a budget is the reason, sets `budget_stop`.
     fn cost_of(
         &self,
         state: &RoundState,
@@ -266,13 +266,13 @@ impl ClearingCandidates {
         }
         let mut budget = state.preemption_budget(candidate.node);
         let all = &self.preemptable;
-        let victims_for = VictimsFor {
+        let search = VictimSearch {
             candidate,
             all,
             process_quanta: quanta,
             size: state.size(work),
         };
-        if victims.choose(state, victims_for, &mut budget) {
+        if victims.choose(state, search, &mut budget) {
             return Some(ClearingCost {
                 processes: victims.chosen.len(),
                 lost_ms: victims.lost_ms,
@@ -289,7 +289,7 @@ impl ClearingCandidates {
         let is_earlier = budget_stop
             .as_ref()
             .is_none_or(|(first, _)| position < *first);
-        if budget.declined && is_earlier && victims.choose(state, victims_for, unlimited) {
+        if budget.declined && is_earlier && victims.choose(state, search, unlimited) {
             let stop = state.budget_stop(candidate.node, &victims.chosen);
             *budget_stop = stop.map(|stop| (position, stop));
         }
@@ -390,8 +390,8 @@ fn nodes_with_squatters(state: &RoundState) -> Vec<NodeIx> {
         return Vec::new();
     }
     let squatters = state.index.squatters.iter();
-    let stay = squatters.filter(|allocation| !state.leaving[**allocation]);
-    let nodes: BTreeSet<NodeIx> = stay
+    let staying = squatters.filter(|allocation| !state.leaving[**allocation]);
+    let nodes: BTreeSet<NodeIx> = staying
         .filter_map(|allocation| state.allocations[*allocation].node)
         .collect();
     nodes.into_iter().collect()
@@ -400,15 +400,15 @@ fn nodes_with_squatters(state: &RoundState) -> Vec<NodeIx> {
 /// Sends squatters home from the nodes of all waiting work (W-13).
 pub(super) fn send_all_squatters_home(state: &mut RoundState, queue: &[QueuedWork]) {
     let squatted_nodes = nodes_with_squatters(state);
-    for entry in queue {
-        if is_waiting(state, *entry) {
-            send_squatters_home(state, entry.work, &squatted_nodes);
+    for queued in queue {
+        if is_waiting(state, *queued) {
+            send_squatters_home(state, queued.work, &squatted_nodes);
         }
     }
 }
 
-/// Moves squatters from the nodes of waiting work to free nodes of their own pool. They keep their
-/// number of processes. Returns whether any moved (W-13).
+/// Moves squatters from nodes that the waiting work can use to free nodes of their own pool. Their
+/// work keeps its number of processes. Returns true if any squatter moved (W-13).
 fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted_nodes: &[NodeIx]) -> bool {
     let Some(home) = state.home(work).filter(|_| !squatted_nodes.is_empty()) else {
         return false;
@@ -428,7 +428,7 @@ fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted_nodes: &[N
         {
             continue;
         }
-        if clear_of_squatters(state, work, node) {
+        if move_squatters_off(state, work, node) {
             missing_processes -= 1;
             has_moved = true;
         }
@@ -437,7 +437,7 @@ fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted_nodes: &[N
 }
 
 /// Moves the squatters of a node if one process of the work fits there afterwards.
-fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> bool {
+fn move_squatters_off(state: &mut RoundState, work: WorkIx, node: NodeIx) -> bool {
     let (quanta, size) = (state.work[work].process_quanta, state.size(work));
     let mut space = state.future_free(node);
     let mut budget = state.preemption_budget(node);

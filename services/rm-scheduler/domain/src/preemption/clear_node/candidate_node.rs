@@ -97,8 +97,8 @@ impl CandidateNode {
         all: &[Preemptable],
         preemptable: std::ops::Range<usize>,
     ) -> Self {
-        let of_node = &all[preemptable.clone()];
-        let allocations = || of_node.iter().map(|item| item.allocation);
+        let node_allocations = &all[preemptable.clone()];
+        let allocations = || node_allocations.iter().map(|item| item.allocation);
         let quanta = || allocations().map(|allocation| state.index.usage[allocation].quanta);
         let lost_ms = allocations().map(|allocation| lost_ms(state, allocation));
         Self {
@@ -153,7 +153,7 @@ impl CandidateNode {
         })
     }
 
-    /// Returns whether one process would fit if all preemptable allocations left.
+    /// Returns true if one process would fit after all preemptable allocations left.
     pub fn could_hold(
         &self,
         state: &RoundState,
@@ -174,11 +174,11 @@ impl CandidateNode {
     }
 }
 
-/// A process that needs space on a candidate.
+/// A candidate, and the process for which space on it is sought.
 #[derive(Clone, Copy)]
-pub(super) struct VictimsFor<'a> {
+pub(super) struct VictimSearch<'a> {
     pub candidate: &'a CandidateNode,
-    /// Evictable allocations of all nodes.
+    /// Preemptable allocations of all nodes.
     pub all: &'a [Preemptable],
     pub process_quanta: u64,
     pub size: &'a Size,
@@ -195,16 +195,16 @@ pub(super) struct Victims {
 }
 
 impl Victims {
-    /// Chooses the allocations. Returns whether enough of them may leave within the budget.
+    /// Chooses the allocations. Returns true if enough of them may leave within the budget.
     pub fn choose(
         &mut self,
         state: &RoundState,
-        VictimsFor {
+        VictimSearch {
             candidate,
             all,
             process_quanta,
             size,
-        }: VictimsFor,
+        }: VictimSearch,
         budget: &mut PreemptionBudget,
     ) -> bool {
         self.chosen.clear();
@@ -230,7 +230,7 @@ impl Victims {
             self.chosen.push(victim.allocation);
             self.lost_ms = self.lost_ms.saturating_add(victim.lost_ms);
             quanta += victim.quanta;
-            // The full vector is compared only when the quanta suffice.
+            // The other resources are compared only when the quanta suffice.
             if quanta < process_quanta {
                 continue;
             }
@@ -251,8 +251,8 @@ impl Victims {
         false
     }
 
-    /// Returns whether the owner still exceeds its entitlement after the previous choices, and the
-    /// budget allows this one.
+    /// Returns true if the owner still exceeds its entitlement after the previous choices, and the
+    /// budget allows this choice. Then the choice is counted.
     fn may_choose(
         &mut self,
         state: &RoundState,
