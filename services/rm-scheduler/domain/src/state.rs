@@ -1,8 +1,8 @@
-//! State of one round: the index, and the decisions of the round so far. Each step reads and writes
-//! it.
+//! State of one round: the index, and the decisions of the round so far. Each step of the round
+//! reads the state and adds its decisions.
 //!
-//! Invariant: `free` of a node is its capacity minus everything it holds, including leaving
-//! allocations, and minus everything granted in this round.
+//! Invariant: `free` of a node is its capacity minus all its allocations, including leaving ones,
+//! and minus everything granted in this round.
 
 mod allotment;
 mod amounts;
@@ -97,7 +97,7 @@ pub(crate) struct RoundState<'a> {
     /// Bytes of non-preemptable space by user. Held space and space of entitlements set in this
     /// round are included (C-5).
     pub fixed_bytes_by_user: FxHashMap<&'a UserName, u64>,
-    /// The same by user and class.
+    /// Bytes of non-preemptable space by user and class.
     pub fixed_bytes_by_user_and_class: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta that each group of classes had available and used, by the first class of the group.
@@ -174,7 +174,7 @@ impl<'a> RoundState<'a> {
         &self.index.nodes[node]
     }
 
-    /// Returns the sort key: submit time, then larger processes, then id.
+    /// Returns the key to sort work by age: submit time, then larger processes, then id.
     pub fn age_key(&self, work: WorkIx) -> (i64, Reverse<u64>, &'a WorkId) {
         let work_record = self.work_record(work);
         let quanta = self.work[work].process_quanta;
@@ -185,7 +185,7 @@ impl<'a> RoundState<'a> {
         )
     }
 
-    /// Returns false if the work avoids this node, or lists nodes without this one.
+    /// Returns true if the node list of the work allows this node and the work does not avoid it.
     pub fn admits(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
@@ -210,7 +210,7 @@ impl<'a> RoundState<'a> {
         self.index.may_use(work, pool)
     }
 
-    /// Returns true if the work may use this node now. Considers anti-affinity.
+    /// Returns true if the work may use this node now: pool, node list and anti-affinity allow it.
     pub fn is_permitted(&self, work: WorkIx, node: NodeIx) -> bool {
         self.could_use(work, node) && !self.violates_anti_affinity(work, node)
     }

@@ -1,5 +1,5 @@
-//! Allotments: the non-preemptable space that each user may hold, and the space held and counted
-//!
+//! Allotments: the maximum non-preemptable space of each user, and the part of it that is used.
+//! Space that is held and space of entitlements set in this round count as used.
 
 use hayward_vocabulary::UserName;
 
@@ -12,8 +12,8 @@ impl<'a> RoundState<'a> {
         self.index.quantum(self.home(work)).0.memory_bytes
     }
 
-    /// Returns the bytes that the user may hold for this work, and the bytes held and counted
-    /// already.
+    /// Returns the limit and the used bytes of the allotment that applies to this work. Returns
+    /// `None` if there is no limit.
     pub fn allotment(&self, work: WorkIx) -> Option<(u64, u64)> {
         let user = &self.work_record(work).user_name;
         let class = self.work[work].class.map(|class| self.classes[class].name);

@@ -25,8 +25,8 @@ impl Amounts {
         self.add_at(position, quanta, count);
     }
 
-    /// Adds processes of one size. `position` is the index of the size, or the index for its
-    /// insertion.
+    /// Adds processes of one size. `position` is the index of the size. If the size is new, it is
+    /// inserted at this index.
     fn add_at(&mut self, position: usize, quanta: u64, count: u64) {
         match self.by_quanta.get_mut(position) {
             Some((known_quanta, sum)) if *known_quanta == quanta => {
@@ -43,6 +43,7 @@ impl Amounts {
         }
     }
 
+    /// Adds all processes of the other list.
     pub fn merge(&mut self, other: &Self) {
         let mut position = 0;
         for (quanta, count) in other.iter() {
@@ -77,8 +78,8 @@ impl Amounts {
         self.iter().map(|(quanta, count)| quanta * count).sum()
     }
 
-    /// Returns the processes as holes. Classes pass them to their users, and users to their work
-    ///
+    /// Returns the processes as holes, one for each process. The grant of a class is divided among
+    /// its users this way, and the grant of a user among its work.
     pub fn as_holes(&self) -> HoleTable {
         HoleTable::from_ascending(self.iter())
     }

@@ -1,5 +1,6 @@
-//! Anti-affinity: work that must not share a node or a fault domain with others of its group, such
-//! as an active instance and its standby.
+//! Anti-affinity: work that must not share a node or a fault domain with other work of its group.
+//! An example is an active process and its standby. A fault domain is all nodes with one value of a
+//! label, such as one rack.
 //!
 //! Leaving allocations count until they have left, because their processes still run.
 
@@ -16,13 +17,19 @@ impl RoundState<'_> {
         self.violates_among(work, node, |_| true)
     }
 
-    /// Does the same for the time when everything that leaves has left.
+    /// Returns true if another member will still be on the node, or in its fault domain, after
+    /// everything that leaves has left.
     pub fn will_violate_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
         self.violates_among(work, node, |allocation| !self.leaving[allocation])
     }
 
-    /// Returns true if anti-affinity is violated. `counts` selects the allocations that count.
-    fn violates_among(&self, work: WorkIx, node: NodeIx, counts: impl Fn(AllocIx) -> bool) -> bool {
+    /// Returns true if anti-affinity is violated by allocations for which `is_counted` holds.
+    fn violates_among(
+        &self,
+        work: WorkIx,
+        node: NodeIx,
+        is_counted: impl Fn(AllocIx) -> bool,
+    ) -> bool {
         let Some(apart) = &self.work_record(work).constraints().anti_affinity else {
             return false;
         };
@@ -32,7 +39,7 @@ impl RoundState<'_> {
         }
         let group = self.index.anti_affinity_groups.get(&apart.group);
         let mut others = group.into_iter().flatten().filter(|other| **other != work);
-        others.any(|other| self.has_allocation_near(*other, node, label, &counts))
+        others.any(|other| self.has_allocation_near(*other, node, label, &is_counted))
     }
 
     /// Returns true if the other work has an allocation or a grant on this node or in its fault
@@ -42,7 +49,7 @@ impl RoundState<'_> {
         other: WorkIx,
         node: NodeIx,
         label: Option<&str>,
-        counts: &impl Fn(AllocIx) -> bool,
+        is_counted: &impl Fn(AllocIx) -> bool,
     ) -> bool {
         let is_near = |other: NodeIx| match label {
             None => other == node,
@@ -52,7 +59,7 @@ impl RoundState<'_> {
             }
         };
         let allocations = self.work_record(other).allocations.iter();
-        let allocations = allocations.filter(|allocation| counts(*allocation));
+        let allocations = allocations.filter(|allocation| is_counted(*allocation));
         let mut nodes = allocations.filter_map(|allocation| self.allocations[allocation].node);
         let has_grant_near = || {
             let has_placed = self.work[other].placed > 0;
@@ -85,6 +92,7 @@ fn fault_domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<
 }
 
 impl FleetIndex {
+    /// Adds the work to its anti-affinity group, if it has one.
     pub(crate) fn join_group(&mut self, work: WorkIx) {
         if let Some(apart) = &self.work[work].constraints().anti_affinity {
             self.anti_affinity_groups
@@ -94,6 +102,7 @@ impl FleetIndex {
         }
     }
 
+    /// Removes the work from its anti-affinity group, if it has one.
     pub(crate) fn leave_group(&mut self, work: WorkIx) {
         let Some(apart) = &self.work[work].constraints().anti_affinity else {
             return;

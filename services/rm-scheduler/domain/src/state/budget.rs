@@ -5,7 +5,7 @@
 //! is charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes,
 //! withdrawn work, own limits) are neither charged nor limited.
 //!
-//! Invariant: the budgets cover all quanta of each preemption.
+//! Invariant: no preemption starts unless the budgets cover all its quanta.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -234,8 +234,9 @@ impl Budget {
 pub(crate) struct PreemptionBudget<'b> {
     /// Budgets, the pool of the node, and its tree. `None` if nothing is limited.
     budget: Option<(&'b Budget, PoolIx, PoolIx)>,
+    /// Quanta of the allocations that were allowed so far.
     quanta: u64,
-    /// Chosen quanta by user.
+    /// The same quanta by user.
     users: Vec<(UserIx, u64)>,
     /// True if an allocation was not allowed.
     pub declined: bool,
@@ -252,7 +253,7 @@ impl PreemptionBudget<'_> {
         }
     }
 
-    /// Returns whether the budget covers this allocation in addition to those allowed before.
+    /// Returns true if the budget covers this allocation in addition to those allowed before.
     pub fn allows(&mut self, allocation: &AllocationRecord) -> bool {
         let Some((budget, pool, tree)) = self.budget else {
             return true;
@@ -295,7 +296,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns whether the budget covers this allocation alone.
+    /// Returns true if the budget covers this allocation alone.
     pub fn may_preempt(&self, allocation: AllocIx) -> bool {
         let record = &self.allocations[allocation];
         let node = record.node;

@@ -1,4 +1,5 @@
-//! Structures derived from the rows. Each one is updated from the dirty rows.
+//! Sets, queues and indexes derived from the rows of nodes and work. They are kept between rounds,
+//! and each is updated from the dirty rows.
 
 use super::{
     NodeIndex, RoundState, gpu_demand::GpuDemand, idle_trees::WaitReasons,
@@ -15,7 +16,8 @@ pub(crate) struct DerivedSets {
 }
 
 impl RoundState<'_> {
-    /// Updates the structures that no later step updates, at the start of a round.
+    /// Updates three of the structures at the start of a round. The steps that use the others
+    /// update them.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
         sets.large_holders.refresh(self);

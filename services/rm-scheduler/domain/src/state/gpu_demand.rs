@@ -1,12 +1,12 @@
-//! Wanted processes by shape. They are the weights of GPU packing.
+//! Number of wanted processes by shape. GPU packing uses these numbers as weights.
 
 use hayward_vocabulary::Size;
 
 use super::RoundState;
 use crate::ids::{ShapeIx, TypedVec, WorkIx};
 
-/// Wanted processes by shape. The counts are kept between rounds, and only changed work is counted
-/// again.
+/// Number of wanted processes by shape. The numbers are kept between rounds, and only changed work
+/// is counted again.
 #[derive(Default)]
 pub(crate) struct GpuDemand {
     by_shape: TypedVec<ShapeIx, u128>,
@@ -41,9 +41,10 @@ impl GpuDemand {
         excluded.for_each(|work| self.update_work(state, work));
         #[cfg(test)]
         for work in state.work.written_since(self.read_position) {
-            let known = self.contributions[work];
+            let (_, wanted_before) = self.contributions[work];
             self.update_work(state, work);
-            assert_eq!(self.contributions[work].1, known.1, "of {}", state.id(work));
+            let (_, wanted) = self.contributions[work];
+            assert_eq!(wanted, wanted_before, "of {}", state.id(work));
         }
         self.read_position = state.work.journal_position();
     }

@@ -77,6 +77,7 @@ impl<'a> RoundState<'a> {
         placed.work = to;
     }
 
+    /// Returns the grants that were not cancelled, as the plan lists them.
     pub fn grants(&self) -> Vec<Grant> {
         let mut grants = Vec::with_capacity(self.granted.len());
         for placed in self.granted.iter().filter(|placed| placed.live) {

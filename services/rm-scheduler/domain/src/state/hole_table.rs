@@ -1,4 +1,5 @@
-//! Hole tables: the number of nodes by free quanta. Only sizes that occur have an entry.
+//! Hole tables: the number of holes by size. A hole is the space on one node, and its size is the
+//! number of quanta. Only sizes that occur have an entry.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HoleTable {
@@ -21,6 +22,7 @@ impl HoleTable {
         self.by_size.partition_point(|(other, _)| *other < size)
     }
 
+    /// Returns the holes of at least this size.
     fn at_least(&self, size: u64) -> &[(u64, u64)] {
         &self.by_size[self.position(size)..]
     }
@@ -42,9 +44,9 @@ impl HoleTable {
         }
     }
 
-    /// Returns true if these are exactly the holes of the table. They must be ascending by size.
-    pub fn equals_holes(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
-        self.by_size.iter().copied().eq(others)
+    /// Returns true if the table has exactly these holes: size and number, ascending by size.
+    pub fn equals_holes(&self, holes: impl Iterator<Item = (u64, u64)>) -> bool {
+        self.by_size.iter().copied().eq(holes)
     }
 
     pub fn contains(&self, size: u64) -> bool {
@@ -104,11 +106,11 @@ impl HoleTable {
     /// filled first.
     pub fn fill_exact_first(&mut self, count: u64, quanta: u64) {
         let mut left = count;
-        // An exact multiple is filled without remainder, or no process is left.
         let mut index = self.position(quanta);
         while left > 0 && index < self.by_size.len() {
             if self.by_size[index].0.is_multiple_of(quanta) {
-                // If processes are left, no hole of this size is left.
+                // If processes are left after this, no hole of this size is left, and the next size
+                // is at the same index.
                 left -= self.fill_at(index, left, quanta);
             } else {
                 index += 1;
@@ -130,7 +132,8 @@ impl HoleTable {
         left
     }
 
-    /// Fills holes of the size at this index one after the other. Returns how many processes fit.
+    /// Fills holes of the size at this index, one after the other, with up to `count` processes.
+    /// Returns how many processes fit.
     fn fill_at(&mut self, index: usize, count: u64, quanta: u64) -> u64 {
         let (size, known_count) = self.by_size[index];
         if size == quanta {
@@ -138,17 +141,18 @@ impl HoleTable {
         }
         let per_hole = size / quanta;
         let filled = (count / per_hole).min(known_count);
-        let part = if filled < known_count {
+        // Processes that fill one more hole only in part.
+        let partial = if filled < known_count {
             count % per_hole
         } else {
             0
         };
-        self.remove_at(index, filled + u64::from(part > 0));
+        self.remove_at(index, filled + u64::from(partial > 0));
         self.add(size - per_hole * quanta, filled);
-        if part > 0 {
-            self.add(size - part * quanta, 1);
+        if partial > 0 {
+            self.add(size - partial * quanta, 1);
         }
-        filled * per_hole + part
+        filled * per_hole + partial
     }
 }
 

@@ -1,5 +1,6 @@
-//! Idle trees: trees in which no row is dirty and whose last result does not depend on time. The
-//! steps after counting would repeat the last result, so they are skipped and the result is reused.
+//! Idle trees: trees in which no row is dirty and whose last result does not depend on time. After
+//! the entitlement step, the steps of a round would repeat the last result of such a tree. They are
+//! skipped, and the result is reused.
 //!
 //! A tree is never idle while work of its FIXED_SHARE or RESERVE classes waits, because allotments
 //! span all trees. A step that depends on time, a budget or recent moves calls
@@ -18,10 +19,10 @@ use crate::{
     output::plan::Reason,
 };
 
-/// Result of the steps after counting in one tree.
+/// Result of the steps after the entitlement step in one tree.
 #[derive(Default)]
 pub(crate) struct TreeOutcome {
-    /// Work with a wait reason. It may include work that had one earlier.
+    /// Work with a wait reason, and some work that no longer has one.
     waiting: Vec<WorkIx>,
     /// Needy work for the next round.
     pub needy: BitSet<WorkIx>,
@@ -93,7 +94,8 @@ impl RoundState<'_> {
         self.depends_on_time.load(Relaxed)
     }
 
-    /// Returns true if the tree is idle, so that its last result is reused. Called after counting.
+    /// Returns true if the tree is idle, so that its last result is reused. Called after the
+    /// entitlement step.
     pub fn begin_tree(&mut self, tree: PoolIx) -> bool {
         let is_idle = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
@@ -156,7 +158,8 @@ mod tests {
         tests::fixture::{Fixture, terms, work_id},
     };
 
-    /// Returns two trees with more demand than space, by name of the pool.
+    /// Returns a fleet with two trees, `default` and `other`, that have more demand than space. Ids
+    /// of work begin with the name of their tree.
     fn two_trees() -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[4, 4]);
         fixture
@@ -172,6 +175,7 @@ mod tests {
         fixture
     }
 
+    /// Decides a round and asserts that its plan equals that of a new planner.
     fn decide_round(rounds: &mut Rounds, fixture: &Fixture, delta: &SnapshotDelta) -> Plan {
         let decided = rounds.decide(&fixture.snapshot, delta);
         let plan = rounds.full_plan(decided);
@@ -179,6 +183,7 @@ mod tests {
         plan
     }
 
+    /// Returns for each tree whether the last round reused its result.
     fn reused_trees(rounds: &Rounds) -> Vec<bool> {
         let outcomes = rounds.tree_outcomes();
         outcomes.iter().map(|outcome| outcome.is_reused).collect()

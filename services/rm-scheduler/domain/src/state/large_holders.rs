@@ -1,5 +1,6 @@
-//! Work with at least `fragmentation_threshold` processes. All donors of equal or higher priority
-//! than the needy work are in this set.
+//! Large holders: work with at least `fragmentation_threshold` processes. Defragmentation takes
+//! processes from a donor of equal or higher priority than the needy work only if the donor is a
+//! large holder.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,8 @@ impl LargeHolders {
         }
     }
 
-    /// Returns the large holders, and all work that was written in this round.
+    /// Returns the work that can be a donor: the large holders, and all work that was written in
+    /// this round.
     pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = WorkIx> + 'h {
         let written = state.work.touched();
         let others = written.filter(|work| !self.large.contains(work));

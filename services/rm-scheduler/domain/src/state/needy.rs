@@ -1,5 +1,6 @@
-//! Needy work, which each round carries over to the next. It is carried over by id, and
-//! compared by index. Rounds share the set of ids while it is unchanged.
+//! Needy work, which each round carries over to the next. Ids are carried over, because a
+//! rebuild renumbers work. Within a round, indices are used. Rounds share the set of ids while it
+//! is unchanged.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,8 +18,8 @@ pub(crate) struct Needy {
 }
 
 impl Needy {
-    /// Returns the indices of the carried work that still exists. If the carried ids are those of
-    /// the last round, only withdrawn work is removed.
+    /// Returns the indices of the work in `carried` that still exists. If `carried` is the set of
+    /// the last round, its indices are reused without withdrawn work.
     pub fn carried_indices(
         self,
         index: &FleetIndex,

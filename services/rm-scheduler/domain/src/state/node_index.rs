@@ -37,6 +37,7 @@ struct FreeKey {
 /// Pool and future quanta of a schedulable node, and whether the node will be entirely free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FutureKey {
+    /// Pool, and true if the node will be entirely free. `None` if the node is not schedulable.
     bucket: Option<(PoolIx, bool)>,
     quanta: u64,
 }
@@ -74,11 +75,12 @@ impl FutureKey {
 
     fn bucket(&self) -> Option<(PoolIx, usize)> {
         self.bucket
-            .map(|(pool, is_whole)| (pool, usize::from(is_whole)))
+            .map(|(pool, is_entirely_free)| (pool, usize::from(is_entirely_free)))
     }
 }
 
 impl NodeIndex {
+    /// Updates free space at the start of a round.
     pub fn refresh(&mut self, state: &RoundState) {
         let is_new = self.free_keys.is_empty();
         self.free_keys.resize(state.nodes.len(), FreeKey::default());

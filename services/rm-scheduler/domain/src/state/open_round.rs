@@ -76,17 +76,17 @@ impl<'a> RoundState<'a> {
             .resize_with(state.forest.len(), TreeOutcome::default);
         state.apply_carried(std::mem::take(&mut cache.needy));
         state.set_whole_node_quanta();
-        state.sum_fixed();
+        state.sum_fixed_bytes();
         state
     }
 
     /// Sums the bytes of fixed allocations by user.
-    fn sum_fixed(&mut self) {
+    fn sum_fixed_bytes(&mut self) {
         let index = self.index;
         for allocation in &index.fixed {
             let record = &index.allocations[*allocation];
-            let home = index.find_class(&record.class);
-            let home = home.and_then(|class| index.classes[class].pool);
+            let class = index.find_class(&record.class);
+            let home = class.and_then(|class| index.classes[class].pool);
             let quantum_bytes = index.quantum(home).0.memory_bytes;
             let bytes = record.quanta.saturating_mul(quantum_bytes);
             self.add_fixed_bytes(&record.user_name, &record.class, bytes);
@@ -114,8 +114,9 @@ impl<'a> RoundState<'a> {
         for (id, quanta) in &carried.promised_quanta {
             if let Some(work) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
                 if index.work[work].allocations.is_empty() {
-                    // The carried row may be absent in the next round. The work row is written each
-                    // time, because that marks it dirty.
+                    // The carried value may be absent in the next round. The row is therefore
+                    // written in each round, which marks it dirty, so that the next round resets
+                    // it.
                     let work_state = &mut self.work[work];
                     (work_state.process_quanta, work_state.has_promised_node) = (*quanta, true);
                 } else {

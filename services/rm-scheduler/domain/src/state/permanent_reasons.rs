@@ -1,5 +1,5 @@
-//! Reasons why a piece of work can never start, whatever leaves. Either no listed node exists, or
-//! none is large enough.
+//! Reasons why a piece of work cannot start, even if everything left its nodes. Either no listed
+//! node exists, or no node is large enough.
 
 use std::borrow::Cow;
 
@@ -28,8 +28,8 @@ impl PermanentReasons {
         if state.work[work].has_node_list {
             return find_reason();
         }
-        let known = self.by_shape.entry(WorkShape::new(state, work));
-        *known.or_insert_with(find_reason)
+        let stored = self.by_shape.entry(WorkShape::new(state, work));
+        *stored.or_insert_with(find_reason)
     }
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn find_missing_resource<'b>(state: &'b RoundState, work: WorkIx) -> 
     Some(name)
 }
 
-/// Returns the nodes that the work may use. Blocks for this work alone are ignored, because they
-/// end.
+/// Returns the nodes that the work may use. A block for this work alone is ignored, because it
+/// ends.
 fn permitted_nodes<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
     state.nodes.indices().filter(move |node| {
         let pool = state.nodes[*node].pool;
@@ -92,8 +92,8 @@ fn permitted_nodes<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Ite
     })
 }
 
-/// Returns the nodes of its pools that could take one process if they were empty. With
-/// `count_what_fits`, node lists and all dimensions are checked; otherwise only quanta.
+/// Returns the nodes in pools of the work that could take one process if they were empty. With the
+/// setting `count_what_fits`, node lists and all resources are checked, otherwise only quanta.
 pub(crate) fn large_enough_nodes<'b>(
     state: &'b RoundState,
     work: WorkIx,

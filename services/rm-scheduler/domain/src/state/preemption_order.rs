@@ -6,7 +6,7 @@ use super::RoundState;
 use crate::ids::AllocIx;
 
 /// Returns the sort key of an allocation. The allocation that costs least to lose comes first. With
-/// `squatters_go_home`, squatters come before all others.
+/// the setting `squatters_go_home`, squatters come before all other allocations.
 pub(crate) fn preemption_key<'b>(state: &'b RoundState, allocation: AllocIx) -> impl Ord + use<'b> {
     let record = &state.allocations[allocation];
     let node_state = record.node.map(|node| &state.nodes[node]);

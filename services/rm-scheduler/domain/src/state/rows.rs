@@ -14,7 +14,8 @@ pub(crate) struct NodeState {
     pub quanta: u64,
     /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
-    /// True if the node is not overfull and holds no fixed allocation.
+    /// True if the node is not overfull and holds no fixed allocation. The held quanta are then the
+    /// quanta that are not free.
     pub is_simple_sum: bool,
     /// Quanta that are free when all allocations vacated before this round have left.
     pub future_quanta: u64,
@@ -178,7 +179,7 @@ impl WorkState {
         self.process_count().saturating_sub(self.entitlement)
     }
 
-    /// Returns true if the nodes of a pool are not all equal for the work.
+    /// Returns true if a node list or anti-affinity excludes some nodes of a pool for the work.
     pub fn is_constrained(&self) -> bool {
         self.has_node_list || self.has_anti_affinity
     }
@@ -189,8 +190,8 @@ impl WorkState {
     }
 }
 
-/// Shape for comparisons: work of the same shape lacks the same resources. For whole nodes the
-/// quanta may differ from those of `shape`.
+/// Key of work that lacks the same resources. The quanta of work with whole nodes can differ from
+/// those of `shape`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WorkShape {
     pub shape: ShapeIx,

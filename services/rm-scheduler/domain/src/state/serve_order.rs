@@ -1,8 +1,8 @@
 //! Order in which work is served: by priority, then policy, then child pools before their parents,
 //! then the oldest first.
 //!
-//! Only work that a round can change is queued. It misses processes, holds too many, or could
-//! borrow more than its entitlement. The queues are kept between rounds.
+//! Only work that a round can change is queued: it misses processes, holds too many, or could
+//! borrow idle space beyond its entitlement. The queues are kept between rounds.
 
 mod queue;
 
@@ -17,8 +17,8 @@ use crate::{
 
 pub(crate) use queue::ServeQueue;
 
-/// Queues of all trees at the end of counting. RESERVE work is not queued, because its quanta may
-/// be those of the node that is cleared for it.
+/// Queues of all trees after the entitlement step. RESERVE work is not queued, because its quanta
+/// may be those of the node that is cleared for it.
 #[derive(Default)]
 pub(crate) struct ServeOrder {
     pub by_tree: BTreeMap<PoolIx, TreeQueues>,
@@ -190,7 +190,7 @@ pub(crate) fn quanta_rank(state: &RoundState, work: WorkIx) -> Reverse<u64> {
     })
 }
 
-/// Merges two sorted sequences.
+/// Merges two sorted sequences. Calls `emit` with each key in order.
 fn merge(
     state: &RoundState,
     old: impl Iterator<Item = ServeKey>,
@@ -208,7 +208,7 @@ fn merge(
     old.for_each(emit);
 }
 
-/// Returns true if the work misses processes, holds more than it may, or has none.
+/// Returns true if the work misses processes, holds more than it may, or has no process.
 fn needs_serving(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
     let work_state = &state.work[work];
     let limit = match policy {
@@ -237,24 +237,24 @@ pub(crate) fn lending_queue_key(
     })
 }
 
-/// Updates the queues of a tree after counting.
+/// Updates the queues of a tree after the entitlement step.
 pub(crate) fn refresh_queues(state: &mut RoundState, tree: PoolIx) {
-    let mut queue = std::mem::take(&mut state.derived.serve_order);
+    let mut serve_order = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
-    queue.by_tree.entry(tree).or_default();
-    queue
+    serve_order.by_tree.entry(tree).or_default();
+    serve_order
         .entries
         .resize(state.work.len(), QueueEntry::default());
     // The first tree of a round does this once for all trees.
     if state.forest.roots().first() == Some(&tree) {
         for work in &state.index.touched {
-            queue.entries[*work].is_current = false;
+            serve_order.entries[*work].is_current = false;
         }
-        queue.unqueued.clear();
-        queue.read_count = 0;
+        serve_order.unqueued.clear();
+        serve_order.read_count = 0;
     }
-    queue.queue_dirty_work(state, &ranks);
-    if let Some(queues) = queue.by_tree.get_mut(&tree) {
+    serve_order.queue_dirty_work(state, &ranks);
+    if let Some(queues) = serve_order.by_tree.get_mut(&tree) {
         queues.to_serve.apply_changes(state);
         queues.by_shape.retain(|_, queue| {
             queue.apply_changes(state);
@@ -266,7 +266,7 @@ pub(crate) fn refresh_queues(state: &mut RoundState, tree: PoolIx) {
             queues.assert_matches_rebuild(state, state.work.indices().filter_map(rebuilt));
         }
     }
-    state.derived.serve_order = queue;
+    state.derived.serve_order = serve_order;
 }
 
 impl QueueEntry {

@@ -5,8 +5,8 @@ use hayward_vocabulary::{Size, WorkKind};
 use super::RoundState;
 use crate::ids::{NodeIx, WorkIx};
 
-/// Returns the acceptable quanta of a node. Without a configured overage, any larger node is
-/// acceptable.
+/// Returns the quanta that a node must have for this work. `reserve_overage_bytes` limits how much
+/// larger than the demand a node can be. If it is not set, any larger node is acceptable.
 pub(crate) fn acceptable_quanta(state: &RoundState, work: WorkIx) -> std::ops::RangeInclusive<u64> {
     let work_state = &state.work[work];
     let requested = state.requested_size(work);

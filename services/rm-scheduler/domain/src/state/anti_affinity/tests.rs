@@ -1,5 +1,7 @@
-//! No two members of an anti-affinity group are on one node or in one fault domain (container
-//! placement, 11.1).
+//! Tests of anti-affinity: no two members of a group are on one node or in one fault domain.
+//!
+//! `Fixture::eager().nodes(&[8, 2])` is a fleet with nodes `n00` of 8 quanta and `n01` of 2 quanta.
+//! `step` decides one round and carries out its plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +19,9 @@ use crate::{
 fn add_group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) {
     let names = (0..standbys).map(|replica| format!("{name}-{replica}"));
     for id in std::iter::once(name.to_owned()).chain(names) {
-        let work_record = fixture.service(&id, "ann", 1);
-        work_record.service = Some(work_id("svc_x"));
-        work_record.anti_affinity = Some(Apart {
+        let demand = fixture.service(&id, "ann", 1);
+        demand.service = Some(work_id("svc_x"));
+        demand.anti_affinity = Some(Apart {
             group: work_id(name),
             by_label: label.map(str::to_owned),
         });
@@ -27,33 +29,39 @@ fn add_group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&st
 }
 
 /// Returns the nodes of each member of a group, including leaving members.
-fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
-    let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
+fn nodes_by_member(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
+    let mut nodes_by_member: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
     for allocation in fixture.snapshot.allocations.values() {
-        let work_record = fixture.snapshot.demand.get(&allocation.work);
-        let apart = work_record.and_then(|work_record| work_record.anti_affinity.as_ref());
+        let demand = fixture.snapshot.demand.get(&allocation.work);
+        let apart = demand.and_then(|demand| demand.anti_affinity.as_ref());
         if apart.is_some_and(|apart| apart.group.as_str() == name) {
-            let nodes = hosts.entry(allocation.work.to_string()).or_default();
+            let nodes = nodes_by_member
+                .entry(allocation.work.to_string())
+                .or_default();
             nodes.push(allocation.node.clone());
         }
     }
-    hosts
+    nodes_by_member
 }
 
 /// Asserts that no two members of any group are on one node.
 fn assert_apart(fixture: &Fixture, names: &[&str]) {
     for name in names {
-        let hosts = hosts(fixture, name);
+        let nodes_by_member = nodes_by_member(fixture, name);
         let mut seen = BTreeMap::new();
-        for (work, nodes) in &hosts {
+        for (work, nodes) in &nodes_by_member {
             for node in nodes {
                 let other = seen.insert(node.clone(), work.clone());
-                assert!(other.is_none_or(|other| other == *work), "{hosts:?}");
+                assert!(
+                    other.is_none_or(|other| other == *work),
+                    "{nodes_by_member:?}"
+                );
             }
         }
     }
 }
 
+/// Sets the label `rack` of the nodes, in order. `None` removes it.
 fn set_labels(fixture: &mut Fixture, values: &[Option<&str>]) {
     for (number, value) in values.iter().enumerate() {
         let node = fixture.node(&format!("n{number:02}"));
@@ -96,7 +104,7 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
     );
     assert!(verdict.detail.contains("kept apart"), "{verdict:#?}");
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
-    // No process is vacated for it on the node that it may not use.
+    // No process is vacated for the standby on the node that it may not use.
     for _ in 0..4 {
         assert!(fixture.step().vacates.is_empty());
     }
@@ -126,7 +134,7 @@ fn a_leaving_allocation_counts_until_it_has_left() {
     fixture.departure_rounds = 3;
     add_group(&mut fixture, "a", 1, None);
     fixture.step();
-    let before = hosts(&fixture, "a");
+    let before = nodes_by_member(&fixture, "a");
     // The standby leaves. Its active may take the node only after the standby has left.
     fixture.demand_mut("a-0").max_processes = 0;
     fixture.demand_mut("a").node_list = before["a-0"].iter().cloned().collect();
@@ -141,7 +149,7 @@ fn a_leaving_allocation_counts_until_it_has_left() {
         assert!(waited_rounds < 10);
     }
     assert!(waited_rounds >= 2);
-    assert_eq!(hosts(&fixture, "a")["a"], before["a-0"]);
+    assert_eq!(nodes_by_member(&fixture, "a")["a"], before["a-0"]);
 }
 
 #[test]
@@ -150,7 +158,7 @@ fn members_start_in_different_fault_domains_of_the_label() {
     set_labels(&mut fixture, &[Some("r1"), Some("r1"), Some("r2"), None]);
     add_group(&mut fixture, "a", 1, Some("rack"));
     fixture.step();
-    let racks: BTreeSet<String> = hosts(&fixture, "a")
+    let racks: BTreeSet<String> = nodes_by_member(&fixture, "a")
         .values()
         .flatten()
         .map(|node| fixture.snapshot.nodes[node].labels["rack"].clone())
@@ -206,7 +214,8 @@ fn anti_affinity_holds_with_and_without_gpus() {
     assert_apart(&fixture, &["a"]);
 }
 
-/// A change between two rounds.
+/// A change between two rounds. Nodes and members are given by number. A held member wants no
+/// process.
 #[derive(Debug, Clone)]
 enum Change {
     ToggleNode(usize),
@@ -273,8 +282,8 @@ proptest! {
             fixture.step();
             assert_apart(&fixture, &["a", "b", "c"]);
         }
-        for at in 0..5 {
-            fixture.node(&format!("n{at:02}")).takes_work = true;
+        for number in 0..5 {
+            fixture.node(&format!("n{number:02}")).takes_work = true;
         }
         for name in ["a", "b", "c"] {
             for id in [name.to_owned(), format!("{name}-0"), format!("{name}-1")] {
@@ -286,7 +295,7 @@ proptest! {
             assert_apart(&fixture, &["a", "b", "c"]);
         }
         for name in ["a", "b", "c"] {
-            prop_assert_eq!(hosts(&fixture, name).len(), 3);
+            prop_assert_eq!(nodes_by_member(&fixture, name).len(), 3);
         }
     }
 }
@@ -344,6 +353,6 @@ fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
         fixture.step();
         assert_apart(&fixture, &["a"]);
     }
-    assert_eq!(hosts(&fixture, "a").len(), 3);
+    assert_eq!(nodes_by_member(&fixture, "a").len(), 3);
     assert_eq!(share(&fixture.plan(), "j").current, 4);
 }

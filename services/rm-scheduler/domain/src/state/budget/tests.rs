@@ -1,4 +1,8 @@
-//! Preemption budgets (B5).
+//! Tests of preemption budgets: how many percent of the quanta of a pool, or of a tree for one
+//! user, may be preempted in an hour (B5).
+//!
+//! `Fixture::eager().nodes(&[4, 4])` is a fleet of two nodes with 4 quanta each. `step` decides one
+//! round and carries out its plan.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +20,7 @@ use crate::{
     },
 };
 
+/// Sets the budgets in percent. `None` means that there is no limit.
 fn set_budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
     let settings = &mut fixture.snapshot.tunables.settings;
     settings.preemption_pool_percent_per_hour = pool;
@@ -33,6 +38,7 @@ fn fleet_with_new_job(pool: Option<u64>, user: Option<u64>) -> Fixture {
     fixture
 }
 
+/// Runs rounds. Returns the plan of one more round, which is not carried out, and all receipts.
 fn run_rounds(fixture: &mut Fixture, count: usize) -> (Plan, Vec<Receipt>) {
     let mut receipts = Vec::new();
     for _ in 0..count {
@@ -41,7 +47,7 @@ fn run_rounds(fixture: &mut Fixture, count: usize) -> (Plan, Vec<Receipt>) {
     (fixture.plan(), receipts)
 }
 
-/// (B5)
+/// The new job gets two processes, and its verdict names the budget that stops it (B5).
 #[test]
 fn work_beyond_the_budget_of_its_pool_waits_with_a_reason() {
     let mut fixture = fleet_with_new_job(Some(25), None);
@@ -74,7 +80,7 @@ fn work_beyond_the_budget_of_its_pool_waits_with_a_reason() {
     assert_eq!(fixture.plan().receipts.len(), 1, "the change is enough");
 }
 
-/// (B5)
+/// The budget of the old job's user stops the preemption (B5).
 #[test]
 fn the_budget_of_a_user_applies_to_the_whole_tree() {
     let mut fixture = fleet_with_new_job(None, Some(25));
@@ -85,7 +91,10 @@ fn the_budget_of_a_user_applies_to_the_whole_tree() {
         verdict.detail.contains("a user whose processes"),
         "{verdict:?}"
     );
-    assert!(!verdict.detail.contains("ann"), "S12: {verdict:?}");
+    assert!(
+        !verdict.detail.contains("ann"),
+        "the verdict names no other user: {verdict:?}"
+    );
     let raise = Unblock::RaisePreemptionBudget {
         user: true,
         percent: 38,
@@ -98,7 +107,7 @@ fn the_budget_of_a_user_applies_to_the_whole_tree() {
     assert_eq!(share(&plan, "old").current, 6);
 }
 
-/// (B5)
+/// With a budget of zero, the new job gets only the space of processes that end (B5).
 #[test]
 fn work_beyond_the_budget_starts_when_other_processes_end() {
     let mut fixture = fleet_with_new_job(Some(0), None);
@@ -118,7 +127,7 @@ fn work_beyond_the_budget_starts_when_other_processes_end() {
     assert!(!fixture.plan().verdicts["new"].waits);
 }
 
-/// (B5)
+/// With rounds an hour apart, each round has a new budget (B5).
 #[test]
 fn preemptions_of_more_than_an_hour_ago_do_not_count() {
     let mut fixture = fleet_with_new_job(Some(25), None);
@@ -129,14 +138,18 @@ fn preemptions_of_more_than_an_hour_ago_do_not_count() {
     assert!(!plan.verdicts["new"].waits);
 }
 
-/// (B5)
+/// A whole node is cleared only if the budget covers all its allocations (B5).
 #[test]
 fn a_reserved_node_is_not_cleared_in_part() {
     let mut fixture = fleet_with_new_job(Some(25), None);
     fixture.snapshot.demand.remove("new");
     fixture.reservation("whole", "cid", 4);
     let (plan, receipts) = run_rounds(&mut fixture, 3);
-    assert_eq!(receipts, [], "four have to leave, and two may");
+    assert_eq!(
+        receipts,
+        [],
+        "four processes hold the node, and two may leave"
+    );
     assert_eq!(plan.verdicts["whole"].reason, Reason::WaitingForPreemption);
     assert_eq!(
         plan.verdicts["whole"].unblock,
@@ -150,7 +163,7 @@ fn a_reserved_node_is_not_cleared_in_part() {
     assert_eq!((receipts.len(), share(&plan, "whole").current), (4, 1));
 }
 
-/// (B5)
+/// Evacuations, offline nodes and withdrawn work are no preemptions (B5).
 #[test]
 fn the_budget_does_not_limit_departures_for_other_reasons() {
     let mut fixture = fleet_with_new_job(Some(0), Some(0));
@@ -168,7 +181,7 @@ fn the_budget_does_not_limit_departures_for_other_reasons() {
     assert_eq!(fixture.plan().vacates.len(), 8);
 }
 
-/// (B5)
+/// The reference settings have no budget, but a configured budget applies with them too (B5).
 #[test]
 fn the_reference_rules_keep_a_configured_budget() {
     let mut fixture = fleet_with_new_job(None, None);
@@ -222,16 +235,18 @@ fn fleet_quanta(fixture: &Fixture, pool: Option<&str>) -> u64 {
     nodes.map(|node| quantum.node_order(&node.capacity)).sum()
 }
 
-fn run_fleet(fixture: &mut Fixture, after: &[WorkSpec], mut each: impl FnMut(&Fixture, &Plan)) {
+/// Runs thirty rounds and calls `observe` with each plan. Every second round adds a piece of work
+/// of `after`, and every seventh round withdraws one.
+fn run_fleet(fixture: &mut Fixture, after: &[WorkSpec], mut observe: impl FnMut(&Fixture, &Plan)) {
     for round in 0..30_usize {
-        if let Some(ask) = after.get(round / 2).filter(|_| round % 2 == 0) {
-            properties::add_work(fixture, &format!("x{round:02}"), ask);
+        if let Some(spec) = after.get(round / 2).filter(|_| round % 2 == 0) {
+            properties::add_work(fixture, &format!("x{round:02}"), spec);
         }
         if round % 7 == 6 {
             fixture.snapshot.demand.pop_first();
         }
         let plan = fixture.plan();
-        each(fixture, &plan);
+        observe(fixture, &plan);
         fixture.carry_out(&plan);
     }
 }
@@ -243,7 +258,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Runs thirty rounds of any fleet, while work comes and goes (B5).
+    /// In all rounds together, no pool and no user loses more than one hour allows (B5).
     #[test]
     fn preemption_never_exceeds_a_budget(
         nodes in properties::nodes(),
@@ -262,15 +277,15 @@ proptest! {
         run_fleet(&mut fixture, &after, |fixture, plan| preempted.add(fixture, plan));
         for (name, preempted) in &preempted.pools {
             let max = allowed(fleet_quanta(&fixture, Some(name)), pool);
-            prop_assert!(*preempted <= max, "pool {name} gave up {preempted} of {max}");
+            prop_assert!(*preempted <= max, "{preempted} of {max} quanta of pool {name}");
         }
         for (name, preempted) in &preempted.users {
             let max = allowed(fleet_quanta(&fixture, None), user);
-            prop_assert!(*preempted <= max, "user {name} gave up {preempted} of {max}");
+            prop_assert!(*preempted <= max, "{preempted} of {max} quanta of user {name}");
         }
     }
 
-    /// (B5)
+    /// A very large budget gives the same plans as no budget (B5).
     #[test]
     fn budgets_that_are_not_reached_change_no_plan(
         nodes in properties::nodes(),
@@ -291,7 +306,7 @@ proptest! {
         prop_assert!(all_equal);
     }
 
-    /// (B5)
+    /// With a budget of zero no process is preempted, and plans become empty in the end (B5).
     #[test]
     fn a_budget_of_zero_stops_preemption_and_every_fleet_settles(
         nodes in properties::nodes(),

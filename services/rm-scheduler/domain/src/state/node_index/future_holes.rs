@@ -16,9 +16,9 @@ impl FutureHoles {
     pub fn groups(&self) -> impl Iterator<Item = ((PoolIx, u64, bool), u64)> {
         self.0.enumerate().flat_map(|(pool, pool_buckets)| {
             let pool_buckets = pool_buckets.iter().zip([false, true]);
-            pool_buckets.flat_map(move |(buckets, is_whole)| {
+            pool_buckets.flat_map(move |(buckets, is_entirely_free)| {
                 let rows = buckets.iter_from(0);
-                rows.map(move |(hole, nodes)| ((pool, hole, is_whole), nodes.len() as u64))
+                rows.map(move |(hole, nodes)| ((pool, hole, is_entirely_free), nodes.len() as u64))
             })
         })
     }
@@ -33,7 +33,7 @@ impl FutureHoles {
         })
     }
 
-    /// Returns the most future quanta of any node of a pool.
+    /// Returns the largest future quanta of any node of a pool.
     pub fn max_future_quanta(&self, pool: PoolIx) -> u64 {
         let largest_hole =
             |buckets: &Buckets<_>| buckets.iter_descending().next().map(|(hole, _)| hole);

@@ -37,8 +37,8 @@ impl ServeQueue {
         self.keys.truncate(len - positions.len());
     }
 
-    /// Returns the position of a key. Only its age is compared, because its row may belong to other
-    /// work by now.
+    /// Returns the position of a key. The search reads only the key, because the row of its work
+    /// may belong to other work by now.
     fn position(&self, key: &ServeKey) -> Option<usize> {
         let rank_and_time = key.rank_and_time();
         let first = self
