@@ -19,7 +19,7 @@ use crate::{
     state::{
         RoundState,
         hole_table::HoleTable,
-        serve_order::{QueuedWork, is_by_age, to_serve_in_order},
+        serve_order::{QueuedWork, is_ordered_by_age, to_serve_in_order},
     },
 };
 
@@ -165,7 +165,7 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
         };
         needy.push(NeedyWork { work, processes });
     }
-    if !is_by_age(state, tree) {
+    if !is_ordered_by_age(state, tree) {
         let rank = |item: &NeedyWork| {
             let class = state.work[item.work].class;
             class.map(|class| {

@@ -58,7 +58,7 @@ pub(crate) use needy::Needy;
 pub(crate) use node_index::NodeIndex;
 pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
 
-/// Rows and caches that one round leaves for the next.
+/// Rows and caches that one round passes on to the next.
 #[derive(Default)]
 pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeIx, NodeState>,

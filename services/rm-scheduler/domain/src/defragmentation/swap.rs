@@ -13,7 +13,7 @@ use crate::{
     input::snapshot::Policy,
     state::{
         RoundState,
-        serve_order::{is_by_age, to_serve_in_order},
+        serve_order::{is_ordered_by_age, to_serve_in_order},
     },
 };
 
@@ -72,7 +72,7 @@ fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
     };
     let queue = to_serve_in_order(state, tree).into_iter();
     let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
-    if !is_by_age(state, tree) || !have_same_priority(state, &waiting) {
+    if !is_ordered_by_age(state, tree) || !have_same_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age_key(*one).cmp(&state.age_key(*other)));
     }
     waiting

@@ -219,7 +219,7 @@ impl Claims {
                     continue;
                 }
                 if cached_weight != self.weights[entity] {
-                    let quota = scaled(fitting * quanta, self.weights[entity], divisor, true);
+                    let quota = scale_amount(fitting * quanta, self.weights[entity], divisor, true);
                     (cached_weight, cached_quota) = (self.weights[entity], quota);
                 }
                 let quota = cached_quota
@@ -342,7 +342,7 @@ impl DivisionState {
             if self.active[entity] {
                 if cached_weight != weight {
                     cached_weight = weight;
-                    cached_share = scaled(total, weight, self.open_weight, false);
+                    cached_share = scale_amount(total, weight, self.open_weight, false);
                 }
                 self.deserved[entity] = cached_share;
                 remainder -= self.deserved[entity];
@@ -410,7 +410,7 @@ impl DivisionState {
 }
 
 /// Returns `amount * weight / sum`.
-fn scaled(amount: u64, weight: u64, sum: u64, round_up: bool) -> u64 {
+fn scale_amount(amount: u64, weight: u64, sum: u64, round_up: bool) -> u64 {
     // 128-bit division is ten times slower and hardly ever needed.
     if let Some(product) = amount.checked_mul(weight) {
         return if round_up {

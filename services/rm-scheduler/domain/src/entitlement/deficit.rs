@@ -29,6 +29,7 @@ const MILLI: i64 = 1_000;
 /// Largest absolute value of an account.
 const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
+/// Returns the standing of a class: behind, even or ahead.
 pub(crate) fn standing_of_class(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
@@ -61,7 +62,8 @@ pub(crate) fn settle(state: &mut RoundState) {
     deficits.updated_at = now;
     let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
     for account in deficits.classes.values_mut().chain(users) {
-        // A class without demand is owed nothing. The others get a new rate below.
+        // A class without demand is owed nothing. All others get a new rate at the end of the
+        // round.
         *account = Account {
             rate: 0,
             ..account.after_ms(elapsed)
@@ -116,6 +118,7 @@ pub(crate) fn record_rates(state: &mut RoundState, user_entitlements: &UserEntit
     }
 }
 
+/// Sets the growth rates of the classes of one group, and of their users.
 fn record_group_rates(
     state: &mut RoundState,
     classes: &[ClassIx],
@@ -160,6 +163,7 @@ fn set_user_rates(
     }
 }
 
+/// Returns the claims of the users of a class. All users have equal weight.
 fn claims_of_users(users: Vec<DemandAndHoldings>) -> Vec<Claim> {
     let saturated = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
     let claim = |totals: DemandAndHoldings| Claim {

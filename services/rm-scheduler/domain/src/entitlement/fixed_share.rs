@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{WorkKind, plural::quanta};
 
-use super::{HoleTables, reachable::no_node};
+use super::{HoleTables, reachable::explain_no_node};
 use crate::{
     ids::{ClassIx, WorkIx},
     index::WorkRecord,
@@ -41,12 +41,12 @@ fn entitle_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) ->
         .count_processes(quanta)
         .min(work_state.reach);
     if free == 0 && current == 0 {
-        return defer(state, work, no_node);
+        return defer(state, work, explain_no_node);
     }
     let allowed = state.allotment_left(work, quanta);
     if allowed == 0 && current == 0 && wanted > 0 {
         return defer(state, work, |state, work| {
-            over_allotment(state, work, quanta)
+            explain_over_allotment(state, work, quanta)
         });
     }
     let mut entitlement = wanted.min(current.saturating_add(allowed));
@@ -93,11 +93,11 @@ fn entitle_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx)
         .min(work_state.reach)
         == 0
     {
-        return defer(state, work, no_node);
+        return defer(state, work, explain_no_node);
     }
     if state.allotment_left(work, quanta) == 0 {
         return defer(state, work, |state, work| {
-            over_allotment(state, work, quanta)
+            explain_over_allotment(state, work, quanta)
         });
     }
     state.use_allotment(work, quanta, 1);
@@ -117,7 +117,7 @@ pub(crate) fn defer(
 
 /// Explains that the allotment of the user does not allow `needed` more quanta. The allotment
 /// limits what a user can hold on nodes without being preemptable.
-pub(crate) fn over_allotment(state: &RoundState, work: WorkIx, needed: u64) -> Deferral {
+pub(crate) fn explain_over_allotment(state: &RoundState, work: WorkIx, needed: u64) -> Deferral {
     let user = &state.work_record(work).user_name;
     let (limit, used) = state.allotment(work).unwrap_or((u64::MAX, 0));
     let quantum = state.quantum_bytes(work).max(1);

@@ -172,7 +172,7 @@ fn processes_on_listed_nodes(state: &RoundState, work: WorkIx) -> u64 {
 
 /// Explains why no node can take even one process. Nodes that take no new work now are considered
 /// too, because only the size of a node is permanent (C-8).
-pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
+pub(crate) fn explain_no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let process_quanta = state.work[work].process_quanta;
     let (reason, detail): (_, ReasonDetail) = if !state.settings.count_what_fits {
         let (reason, detail) = reason_by_size_alone(state, work);

@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkKind;
 
 use super::{
     HoleTables,
-    fixed_share::{defer, over_allotment},
+    fixed_share::{defer, explain_over_allotment},
     work_by_class_and_age,
 };
 use crate::{
@@ -112,7 +112,7 @@ fn reserve_for(
     state.set_entitlement(work, entitlement);
     if current == 0 && wanted > 0 && state.allotment_left(work, quanta) == 0 {
         defer(state, work, |state, work| {
-            over_allotment(state, work, quanta)
+            explain_over_allotment(state, work, quanta)
         });
         return;
     }
@@ -129,13 +129,15 @@ fn reserve_for(
             accepts_node(state, work, *node) && (!state.settings.count_what_fits || has_hole())
         });
         let Some(position) = chosen else {
-            defer_if_empty(state, work, |state, work| no_node(state, work, home));
+            defer_if_empty(state, work, |state, work| {
+                explain_no_node(state, work, home)
+            });
             return;
         };
         let quanta = state.nodes[candidates[position]].quanta;
         if state.allotment_left(work, quanta) == 0 {
             defer_if_empty(state, work, |state, work| {
-                over_allotment(state, work, quanta)
+                explain_over_allotment(state, work, quanta)
             });
             return;
         }
@@ -173,7 +175,7 @@ fn defer_if_empty(
 }
 
 /// Explains why no node can be reserved for the work.
-fn no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
+fn explain_no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
     let range = acceptable_quanta(state, work);
     let mut nodes_of_size = state
         .nodes

@@ -12,7 +12,7 @@ use hayward_vocabulary::{
 
 use super::unblock::UnblockFinder;
 use crate::{
-    entitlement::reachable::no_node,
+    entitlement::reachable::explain_no_node,
     ids::{PoolIx, WorkIx},
     index::ClassRecord,
     input::snapshot::Policy,
@@ -216,7 +216,7 @@ fn explain_permanent<'a>(
     let work_state = &state.work[work];
     let explain = || match find_permanent_reason(state, work) {
         Some((reason, cause)) => Explanation::new(reason, Detail::CannotFit(cause.into())),
-        None => no_node(state, work).into(),
+        None => explain_no_node(state, work).into(),
     };
     if work_state.has_node_list {
         return explain();

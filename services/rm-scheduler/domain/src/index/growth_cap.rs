@@ -15,7 +15,7 @@ pub(crate) struct Cap {
     /// Cap from the limit and the remaining tasks alone. It does not depend on holdings, so it is
     /// used for sorting.
     pub base: u64,
-    /// Cap without growth limits.
+    /// Cap without the limits that apply while the work grows.
     pub steady: u64,
     /// Cap for this round.
     pub now: u64,

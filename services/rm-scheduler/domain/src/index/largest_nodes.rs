@@ -218,7 +218,7 @@ mod tests {
 
     /// After any change of a node, a plan by delta equals a plan from scratch.
     #[test]
-    fn quanta_follow_the_nodes_as_they_come_change_and_leave() {
+    fn process_quanta_follow_changes_of_the_node() {
         let mut fixture = Fixture::eager().nodes(&[8]);
         let all = 8 * GIB + 300 * MIB;
         let demand = fixture.job("j", "a", 1);

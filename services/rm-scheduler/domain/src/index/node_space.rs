@@ -134,7 +134,7 @@ pub(crate) fn count_fitting_sums(size: &Size, space: &Size) -> u64 {
 mod tests {
     use super::*;
 
-    fn gpus(milli: u64) -> Size {
+    fn gpu_size(milli: u64) -> Size {
         Size {
             gpu_milli: milli,
             ..Size::default()
@@ -142,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_part_uses_one_gpu_and_whole_gpus_are_used_whole() {
-        let mut space = NodeSpace::new(100, &gpus(2_000));
-        assert_eq!(space.count_fitting(1, &gpus(600)), 2);
+    fn a_part_uses_one_gpu_and_whole_gpus_must_be_free() {
+        let mut space = NodeSpace::new(100, &gpu_size(2_000));
+        assert_eq!(space.count_fitting(1, &gpu_size(600)), 2);
         let first = space.choose_gpus(600);
-        space.take(1, &gpus(600), &first);
+        space.take(1, &gpu_size(600), &first);
         // 1400 of 2000 thousandths are free, but only one GPU has 700.
-        assert_eq!(space.count_fitting(1, &gpus(700)), 1);
-        assert_eq!(space.count_fitting(1, &gpus(1_000)), 1);
-        assert_eq!(space.count_fitting(1, &gpus(2_000)), 0);
+        assert_eq!(space.count_fitting(1, &gpu_size(700)), 1);
+        assert_eq!(space.count_fitting(1, &gpu_size(1_000)), 1);
+        assert_eq!(space.count_fitting(1, &gpu_size(2_000)), 0);
         assert_eq!((first, space.choose_gpus(400)), (vec![0], vec![0]));
         assert_eq!(space.choose_gpus(1_000), [1]);
-        space.give(1, &gpus(600), &[0]);
-        assert_eq!(space, NodeSpace::new(100, &gpus(2_000)));
+        space.give(1, &gpu_size(600), &[0]);
+        assert_eq!(space, NodeSpace::new(100, &gpu_size(2_000)));
     }
 }

@@ -14,7 +14,7 @@ use crate::ids::{AllocIx, NodeIx};
 /// do not suffice, for example on nodes with GPUs.
 pub(super) struct ComputedSpace {
     free: NodeSpace,
-    /// Space once everything that leaves has left.
+    /// Free space once everything that leaves has left.
     future: NodeSpace,
 }
 
@@ -24,10 +24,13 @@ struct NodeContents {
     schedulable: bool,
     is_overfull: bool,
     free: NodeSpace,
-    /// Space without fixed allocations.
+    /// Capacity minus the fixed allocations.
     space_without_fixed: NodeSpace,
+    /// Free space once everything that leaves has left.
     future: NodeSpace,
+    /// Quanta of all allocations on the node.
     held_quanta: u64,
+    /// Services with an instance on the node.
     services: BTreeSet<WorkId>,
 }
 
@@ -43,6 +46,7 @@ impl NodeContents {
         free.take(held_quanta, &all, &[]);
         let (mut staying_quanta, mut staying_size) = usage.staying().quanta_and_size();
         future.take(staying_quanta, &staying_size, &[]);
+        // The sums cover only allocations with a shape. All others are added one by one.
         let has_unshaped = usage.without_shape > 0;
         let without_shape = has_unshaped
             .then(|| node_record.allocations.iter())
@@ -136,7 +140,7 @@ fn has_simple_space(node_record: &NodeRecord) -> bool {
 }
 
 impl NodeRecord {
-    fn set_free(&self, usage: &NodeUsage, free: &mut NodeSpace) {
+    fn write_free_space(&self, usage: &NodeUsage, free: &mut NodeSpace) {
         match &self.computed_space {
             Some(computed_space) => free.copy_from(&computed_space.free),
             None => usage.all.write_free_space(&self.space_without_fixed, free),
@@ -157,15 +161,15 @@ impl NodeRecord {
     #[cfg(test)]
     fn free(&self, usage: &NodeUsage) -> NodeSpace {
         let mut free = NodeSpace::default();
-        self.set_free(usage, &mut free);
+        self.write_free_space(usage, &mut free);
         free
     }
 }
 
 impl FleetIndex {
     /// Writes the free space of a node to `free`.
-    pub fn set_free(&self, node: NodeIx, free: &mut NodeSpace) {
-        self.nodes[node].set_free(&self.node_usage[node], free);
+    pub fn write_free_space(&self, node: NodeIx, free: &mut NodeSpace) {
+        self.nodes[node].write_free_space(&self.node_usage[node], free);
     }
 
     /// Returns the space of a node once everything that leaves has left.

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_node_frees_its_number_and_its_allocations_wait_for_it() {
+    fn nodes_are_removed_and_added_without_a_rebuild() {
         let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
         for user in ["a", "b", "c"] {
             fixture.job(user, user, 6);
@@ -295,16 +295,16 @@ mod tests {
         fixture.snapshot.nodes.insert(name, removed.clone());
         assert!(
             plans_incrementally(&mut rounds, &mut fixture, "n01"),
-            "it comes back"
+            "the same node is added again"
         );
-        for next in ["n03", "n04"] {
+        for new_name in ["n03", "n04"] {
             fixture
                 .snapshot
                 .nodes
-                .insert(node_name(next), removed.clone());
+                .insert(node_name(new_name), removed.clone());
             assert!(
-                plans_incrementally(&mut rounds, &mut fixture, next),
-                "one more"
+                plans_incrementally(&mut rounds, &mut fixture, new_name),
+                "a new node is added at the end"
             );
         }
     }
@@ -312,7 +312,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn nodes_come_and_leave_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
+        fn nodes_are_added_and_removed_in_any_order(
+            names in prop::collection::vec(0..40_u8, 1..30),
+        ) {
             let mut fixture = Fixture::eager().nodes(&[3; 20]);
             for user in ["a", "b"] {
                 fixture.job(user, user, 40);

@@ -42,6 +42,7 @@ pub(crate) struct ClassRecord {
     pub users: Users,
 }
 
+/// One node, with the space that its allocations use.
 pub(crate) struct NodeRecord {
     pub allocations: IdList<AllocIx>,
     /// Quanta of all allocations on the node.
@@ -56,7 +57,7 @@ pub(crate) struct NodeRecord {
     pub(super) is_vacant: bool,
     /// Free and future space. `None` if the sums over the allocations suffice.
     pub(super) computed_space: Option<Box<ComputedSpace>>,
-    /// Space without fixed allocations.
+    /// Capacity minus the fixed allocations.
     pub space_without_fixed: NodeSpace,
     pub node: Node,
     /// Services with an instance on the node.
@@ -85,6 +86,8 @@ static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
     node_size: None,
 };
 
+/// One piece of work. Fields without a comment are those of
+/// [`Demand`](crate::input::snapshot::Demand), with indices for names.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one independent property"
@@ -128,7 +131,7 @@ impl WorkRecord {
         !constraints.nodes.is_empty() || constraints.anti_affinity.is_some()
     }
 
-    /// Returns true if the node is listed and not avoided.
+    /// Returns true if the node list allows the node and the work does not avoid it.
     pub fn admits(&self, node: &NodeName) -> bool {
         let listed = &self.constraints().nodes;
         (listed.is_empty() || listed.contains(node)) && !self.avoids(node)
@@ -170,6 +173,8 @@ impl WorkUsage {
     }
 }
 
+/// One allocation. Fields without a comment are those of
+/// [`Allocation`](crate::input::snapshot::Allocation), with indices for names.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one independent property"

@@ -277,7 +277,7 @@ mod tests {
     use crate::{SnapshotDelta, index::FleetIndex, state::RoundCache, tests::fixture::Fixture};
 
     /// Builds demand from the CPU, the GPUs and the weight of each likely size.
-    fn mix(likely: &[(u64, u64, u64)]) -> DemandMix {
+    fn demand_mix(likely: &[(u64, u64, u64)]) -> DemandMix {
         let likely: Vec<LikelySize> = likely
             .iter()
             .map(|(cpu_milli, gpu_milli, weight)| LikelySize {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawn_work_is_no_demand() {
+    fn withdrawn_work_does_not_count_as_demand() {
         let mut fixture = Fixture::eager();
         let staying_job = fixture.job("stays", "a", 1);
         (staying_job.size.gpu_milli, staying_job.max_processes) = (500, 1);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn fragmentation_counts_free_gpu_that_likely_processes_cannot_use() {
-        let mix = mix(&[(1, 500, 2), (1, 1_000, 1), (9, 0, 1)]);
+        let mix = demand_mix(&[(1, 500, 2), (1, 1_000, 1), (9, 0, 1)]);
         // The two processes of half a GPU cannot use 300 thousandths. The process of a whole GPU
         // can use only the free GPU. The last process needs no GPU.
         let split = space(8, &[300, 1_000]);
@@ -338,22 +338,22 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_of_a_gpu_goes_where_whole_gpus_stay_whole() {
-        let mix = mix(&[(1, 500, 1), (1, 1_000, 1)]);
-        let half = Size {
+    fn a_gpu_already_in_use_scores_higher_for_a_fraction_of_a_gpu() {
+        let mix = demand_mix(&[(1, 500, 1), (1, 1_000, 1)]);
+        let half_gpu = Size {
             cpu_milli: 1,
             gpu_milli: 500,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &half, 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &half_gpu, 2);
         assert!(score(&[500, 1_000]) > score(&[1_000, 1_000]));
         assert_eq!(score(&[400, 400]), None);
         // A process without GPUs prefers a node without GPUs.
-        let plain = Size {
+        let without_gpu = Size {
             cpu_milli: 8,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &plain, 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &without_gpu, 2);
         assert!(score(&[]) > score(&[1_000, 1_000]));
     }
 }

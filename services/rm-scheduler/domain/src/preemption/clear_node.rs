@@ -147,7 +147,7 @@ impl ClearingCosts {
 
 /// Returns the allocations of work beyond its entitlement, sorted by node. Some may be on nodes
 /// that this tree cannot use.
-fn preemptable(state: &RoundState, tree: PoolIx) -> Vec<Preemptable> {
+fn preemptable_by_node(state: &RoundState, tree: PoolIx) -> Vec<Preemptable> {
     let index = state.index;
     let is_other = |work: WorkIx| state.tree_of(work).is_some_and(|other| other != tree);
     let owners: Vec<WorkIx> = state
@@ -209,7 +209,7 @@ struct ClearingCandidates {
 impl ClearingCandidates {
     fn new(state: &RoundState, tree: PoolIx) -> Self {
         let usage = &state.index.usage;
-        let preemptable = preemptable(state, tree);
+        let preemptable = preemptable_by_node(state, tree);
         let leaving = state.index.leaving.iter();
         let leaving = leaving.filter_map(|allocation| usage[*allocation].node());
         let to_vacate = state.vacate_position.keys();

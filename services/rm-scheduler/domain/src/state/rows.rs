@@ -57,7 +57,7 @@ impl NodeState {
             (node_record.schedulable, index.future_quanta(node));
         self.is_simple_sum = node_record.held_quanta <= node_record.quanta
             && node_record.space_without_fixed.quanta == node_record.quanta;
-        index.set_free(node, &mut self.free);
+        index.write_free_space(node, &mut self.free);
         if was_touched {
             self.to_vacate.clear();
             self.granted.clear();
@@ -125,7 +125,8 @@ pub(crate) struct WorkState {
     /// Processes that the work could hold if everything preemptable left, at most its cap.
     pub reach: u64,
     pub cap: Cap,
-    /// Processes held on closed nodes. They stay and are not part of the entitlement.
+    /// Processes held on nodes that take no new work. They stay and are not part of the
+    /// entitlement.
     pub resting: u64,
     pub leaving: u64,
     /// Number of processes before entitlements were set.

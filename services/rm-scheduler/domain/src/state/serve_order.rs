@@ -452,7 +452,7 @@ impl RoundState<'_> {
 
 /// Returns true if each pair of priority and policy occurs in one pool only. Within each pair,
 /// serve order is then by age.
-pub(crate) fn is_by_age(state: &RoundState, tree: PoolIx) -> bool {
+pub(crate) fn is_ordered_by_age(state: &RoundState, tree: PoolIx) -> bool {
     let keys = ClassRanks::new(state, tree).keys;
     let mut adjacent_keys = keys.iter().zip(keys.iter().skip(1));
     adjacent_keys.all(|(one, other)| (one.priority, one.policy) != (other.priority, other.policy))

@@ -3,6 +3,10 @@
 //!
 //! Entities with equal demand and equal grants form a band, and a band is processed in one step. A
 //! band is split where its first entities get more than those that follow.
+//!
+//! A pass goes over all sizes, largest first. Each entity deserves an equal part of all quanta in a
+//! pass. For each size, the quota divides the fitting holes among the entities that still have less
+//! than they deserve. An offer is the number of processes that an entity gets for its size.
 
 mod band;
 mod cutoff_search;
@@ -25,13 +29,13 @@ pub(crate) fn divide<'t>(
     spread_remainders: bool,
 ) -> Vec<Band<'t>> {
     let mut bands = Bands::new(bands, spread_remainders);
-    let mut open = bands.ranges.iter().map(|range| range.open).sum();
-    while open > 0 {
+    let mut open_count = bands.ranges.iter().map(|range| range.open_count).sum();
+    while open_count > 0 {
         let total = holes.total_quanta();
-        if total == 0 || !bands.run_pass(total, open, &mut holes) {
+        if total == 0 || !bands.run_pass(total, open_count, &mut holes) {
             break;
         }
-        open = bands.retain_active(holes.largest());
+        open_count = bands.retain_active(holes.largest());
     }
     for range_index in 0..bands.ranges.len() {
         bands.fill_exact_holes(range_index, &mut holes);
@@ -56,7 +60,7 @@ struct BandRange {
     /// True if any band of this size has or had demand.
     is_wanted: bool,
     /// Number of entities that take part.
-    open: u64,
+    open_count: u64,
 }
 
 impl BandRange {
@@ -82,13 +86,13 @@ impl<'t> Bands<'t> {
                     start: index,
                     end: index,
                     is_wanted: false,
-                    open: 0,
+                    open_count: 0,
                 });
             }
             if let Some(range) = ranges.last_mut() {
                 range.end = index + 1;
                 range.is_wanted |= band.wanted > 0;
-                range.open += band.count();
+                range.open_count += band.count();
             }
         }
         Self {
@@ -109,19 +113,19 @@ impl<'t> Bands<'t> {
 
     /// Drops entities whose demand is met or no longer fits. Returns how many remain.
     fn retain_active(&mut self, largest: u64) -> u64 {
-        let (mut open, passes) = (0, self.remainder.passes());
-        for range in self.ranges.iter_mut().filter(|range| range.open > 0) {
-            range.open = 0;
+        let (mut open_count, passes) = (0, self.remainder.passes());
+        for range in self.ranges.iter_mut().filter(|range| range.open_count > 0) {
+            range.open_count = 0;
             for band in &mut self.all[range.bands()] {
                 if band.wanted == 0 || band.quanta > largest {
                     band.dropped_in_pass = band.dropped_in_pass.min(passes);
                 } else {
-                    range.open += band.count();
+                    range.open_count += band.count();
                 }
             }
-            open += range.open;
+            open_count += range.open_count;
         }
-        open
+        open_count
     }
 
     /// Finds the entity of one size, in order, at which the sum of `amount_of` exceeds `limit`. All
@@ -176,14 +180,15 @@ impl<'t> Bands<'t> {
         let (deserved, remainder) = (total / entities, total % entities);
         self.remainder.begin_pass(remainder);
         // Number of entities that take part and deserve nothing.
-        let mut idle = if deserved > 0 {
+        let mut idle_count = if deserved > 0 {
             0
         } else {
             entities - remainder
         };
-        let (mut open, mut granted_any) = (entities, false);
+        // Divisor of the quota: entities that have less than they deserve.
+        let (mut open_count, mut granted_any) = (entities, false);
         // Sizes after the last entity that takes part do not matter.
-        let last = self.ranges.iter().rposition(|range| range.open > 0);
+        let last = self.ranges.iter().rposition(|range| range.open_count > 0);
         let end = last.map_or(0, |last| last + 1);
         for range_index in 0..end {
             let range = &self.ranges[range_index];
@@ -193,22 +198,22 @@ impl<'t> Bands<'t> {
             }
             // Entities that deserve nothing leave the divisor before the first size with demand.
             if largest > quanta {
-                open -= std::mem::take(&mut idle);
+                open_count -= std::mem::take(&mut idle_count);
             }
-            if open == 0 {
+            if open_count == 0 {
                 break;
             }
-            if range.open > 0 {
+            if range.open_count > 0 {
                 let fitting = holes.count_processes(quanta);
-                let quota = (fitting * quanta).div_ceil(open);
+                let quota = (fitting * quanta).div_ceil(open_count);
                 let granted_count = self.serve(range_index, quota, deserved, fitting);
                 granted_any |= granted_count > 0;
                 holes.fill_exact_first(granted_count, quanta);
                 if range_index + 1 < end {
-                    open -= self.count_satisfied(range_index, deserved);
+                    open_count -= self.count_satisfied(range_index, deserved);
                 }
             }
-            open -= std::mem::take(&mut idle);
+            open_count -= std::mem::take(&mut idle_count);
         }
         granted_any
     }
@@ -217,16 +222,16 @@ impl<'t> Bands<'t> {
     /// of processes granted.
     fn serve(&mut self, range_index: usize, quota: u64, deserved: u64, fitting: u64) -> u64 {
         let quanta = self.ranges[range_index].quanta;
-        let processes = |deserved: u64| {
+        let count_processes = |deserved: u64| {
             let limited_quota = quota.min(deserved);
             // A quota below one process is rounded up, so that large work does not starve.
             (limited_quota / quanta).max(u64::from(limited_quota > 0))
         };
-        let base = processes(deserved);
+        let base = count_processes(deserved);
         // A remainder is at most one quantum for each entity, which is seldom enough for one more
         // process.
         let offer_sum = if quota > deserved && self.remainder.is_positive() {
-            self.set_offers_with_remainder(range_index, base, processes(deserved + 1))
+            self.set_offers_with_remainder(range_index, base, count_processes(deserved + 1))
         } else {
             self.set_offers(range_index, |_| base)
         };
@@ -315,11 +320,11 @@ impl<'t> Bands<'t> {
         }
     }
 
-    /// Gives the remaining holes of exactly this size, one process at a time.
+    /// Grants the remaining holes of exactly this size, one process to each entity at a time.
     fn fill_exact_holes(&mut self, range_index: usize, holes: &mut HoleTable) {
         let quanta = self.ranges[range_index].quanta;
         // Entities that take no part have no demand, or no hole of their size.
-        while self.ranges[range_index].open > 0 {
+        while self.ranges[range_index].open_count > 0 {
             let available = holes.count(quanta);
             let has_demand = |band: &Band| band.wanted > 0;
             let wanting_bands = self

@@ -7,7 +7,7 @@ pub(super) struct EntitlementRuns {
     runs: Vec<Run>,
 }
 
-/// Adjacent items of a group with the same entitlement.
+/// Adjacent items of a group with the same entitlement. An item is one piece of work.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub group: u32,

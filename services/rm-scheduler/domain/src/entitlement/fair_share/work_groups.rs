@@ -1,5 +1,5 @@
-//! The work of one user in one class, grouped by equal demand. Items have sequence numbers by age,
-//! and a number stays the same when an item moves to another group.
+//! The work of one user in one class, grouped by equal demand. An item is one piece of work. Items
+//! have sequence numbers by age, and a number stays the same when an item moves to another group.
 
 use super::{
     entitlement_runs::{EntitlementRuns, Run},
@@ -34,7 +34,7 @@ pub(super) struct EntitlementInputs {
     pub base: u64,
     pub steady: u64,
     pub now: u64,
-    /// Number of processes on closed nodes, which are outside the hole tables.
+    /// Number of processes on closed nodes. These nodes take no new work and are in no hole table.
     pub resting: u64,
 }
 
@@ -50,6 +50,7 @@ impl EntitlementInputs {
         }
     }
 
+    /// Returns the limit of processes on open nodes when the computation begins.
     pub fn first_limit(&self, settings: &FairShareSettings) -> u64 {
         if settings.steady {
             self.allowance(self.steady)

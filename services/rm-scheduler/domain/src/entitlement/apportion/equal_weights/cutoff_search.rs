@@ -1,7 +1,7 @@
 //! Searches bands for the first entity at which the summed amounts exceed a limit.
 
 use super::{Member, count_before};
-use crate::entitlement::apportion::scaled;
+use crate::entitlement::apportion::scale_amount;
 
 /// Part of a band in which the search continues.
 pub(super) struct SearchPart<'t> {
@@ -9,7 +9,7 @@ pub(super) struct SearchPart<'t> {
     /// Amount of each entity.
     per_entity: u64,
     /// Number of entities before the current sequence number.
-    passed: usize,
+    passed_count: usize,
 }
 
 impl<'t> SearchPart<'t> {
@@ -17,7 +17,7 @@ impl<'t> SearchPart<'t> {
         Self {
             members,
             per_entity,
-            passed: 0,
+            passed_count: 0,
         }
     }
 
@@ -47,7 +47,7 @@ const LINEAR_ENTITIES: u64 = 6;
 /// Returns the first sequence number at which the summed amounts exceed `limit`, and the sum before
 /// it. All amounts together must exceed `limit`.
 pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
-    // Sums before the remaining entities and including them.
+    // Sum before the remaining entities, and sum that includes them.
     let (mut sum_before, mut sum_including) = (0, parts.iter().map(SearchPart::total).sum());
     let linear_amount =
         parts.iter().map(|part| part.per_entity).min().unwrap_or(1) * LINEAR_ENTITIES;
@@ -68,7 +68,7 @@ pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
         let position = if guesses % 3 == 2 {
             members.len() / 2
         } else {
-            let guess = scaled(
+            let guess = scale_amount(
                 members.len() as u64,
                 limit - sum_before,
                 sum_including - sum_before,
@@ -81,15 +81,15 @@ pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
         };
         let mut sum_to_guess = sum_before;
         for part in parts.iter_mut() {
-            part.passed = count_before(part.members, seq);
-            sum_to_guess += part.amount_of(part.passed);
+            part.passed_count = count_before(part.members, seq);
+            sum_to_guess += part.amount_of(part.passed_count);
         }
         let is_beyond = sum_to_guess > limit;
         if !is_beyond && sum_to_guess + amount > limit {
             return (seq, sum_to_guess);
         }
         for part in parts.iter_mut() {
-            let (preceding, following) = part.members.split_at(part.passed);
+            let (preceding, following) = part.members.split_at(part.passed_count);
             let skipped = usize::from(seq_of(following.first()) == Some(seq));
             part.members = if is_beyond {
                 preceding
