@@ -250,9 +250,9 @@ fn home_pools(state: &RoundState, classes: &[ClassIx]) -> Vec<PoolIx> {
     home_pools
 }
 
-/// Divides holes among classes. For each home pool, the holes of the pool and of all pools below
-/// are divided among the classes whose home is one of these pools. A class keeps only the grant of
-/// the division for its own home pool.
+/// Divides holes among classes, once for each home pool. A division covers the holes of the pool
+/// and of all pools below, and the classes whose home is one of these pools. A class keeps only the
+/// grant of the division for its own home pool.
 fn divide_among_classes(
     state: &RoundState,
     tables: &HoleTables,

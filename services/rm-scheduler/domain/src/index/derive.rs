@@ -76,7 +76,7 @@ impl FleetIndex {
         let home = class.and_then(|class| self.classes[class].pool);
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
-        // A reservation without a size takes any node. Its quanta are known with the node.
+        // A reservation without a size takes any node. Its quanta become known with the node.
         let is_fair_share = policy == Some(Policy::FairShare);
         let quanta = self.process_quanta(&demand.size, home, is_fair_share);
         let size = match demand.kind {

@@ -1,7 +1,8 @@
 //! Adds, changes and removes nodes.
 //!
-//! Numbers of nodes ascend by name, and every decision breaks ties by them. Some numbers stay free,
-//! so that a new node gets one between its neighbours. If none is free there, the index is rebuilt.
+//! Numbers of nodes ascend by name, and every decision breaks ties by number. Some numbers stay
+//! free, so that a new node gets a number between those of its neighbours. If no number is free
+//! there, the index is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 

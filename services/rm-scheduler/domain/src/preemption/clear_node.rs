@@ -100,8 +100,8 @@ struct ClearingCost {
     position: usize,
 }
 
-/// Costs of clearing each candidate for one shape. They are lower bounds. A cost becomes exact when
-/// its candidate comes first.
+/// Costs of clearing each candidate for one shape. Each cost is a lower bound at first. It becomes
+/// exact when its candidate is the cheapest.
 struct ClearingCosts {
     /// Quanta of one process of the shape.
     quanta: u64,
@@ -355,7 +355,8 @@ impl ClearingCandidates {
         Ok((cost.position, victims.chosen))
     }
 
-    /// Updates a node after it was cleared. It may have become cheaper for all shapes.
+    /// Updates a candidate after its node was cleared, because its cost may be lower for all
+    /// shapes.
     fn update(&mut self, state: &RoundState, position: usize) {
         let candidate = &mut self.nodes[position];
         candidate.update(state, &self.preemptable);

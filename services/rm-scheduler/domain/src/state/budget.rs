@@ -165,7 +165,7 @@ pub(crate) struct BudgetStop {
     pub is_user_budget: bool,
     pub allowed: u64,
     pub spent: u64,
-    /// Quanta that would have to be preempted.
+    /// Quanta of the preemption that the budget does not cover.
     pub needed: u64,
     /// Lowest percentage that would allow the preemption.
     pub percent: u64,

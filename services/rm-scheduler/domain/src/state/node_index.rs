@@ -27,7 +27,7 @@ pub(crate) struct NodeIndex {
     read_position: usize,
 }
 
-/// Pool and free quanta of a schedulable node. It has the default value if nothing is free.
+/// Pool and free quanta of a schedulable node, or the default value if nothing is free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FreeKey {
     pool: Option<PoolIx>,

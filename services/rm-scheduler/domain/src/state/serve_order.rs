@@ -390,8 +390,8 @@ impl ServeOrder {
     }
 }
 
-/// Returns the work of one tree that misses processes or holds too many, and all work of its
-/// RESERVE classes. It is in serve order.
+/// Returns, in serve order, the work of one tree that misses processes or holds too many, and all
+/// work of its RESERVE classes.
 pub(crate) fn to_serve_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {

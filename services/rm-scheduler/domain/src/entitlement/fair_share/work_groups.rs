@@ -304,7 +304,7 @@ impl WorkGroups {
     }
 }
 
-/// Converts a number of groups or items. It fits, because work has 32-bit indices.
+/// Converts a number of groups or items. The number fits, because work has 32-bit indices.
 pub(super) fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! A node that could be cleared, with the allocations that would have to leave it.
+//! A node that could be cleared for waiting work, with the allocations that would leave.
 
 use std::cell::OnceCell;
 
@@ -252,7 +252,7 @@ impl Victims {
     }
 
     /// Returns true if the owner still exceeds its entitlement after the previous choices, and the
-    /// budget allows this choice. Then the choice is counted.
+    /// budget allows this choice. If so, counts the choice.
     fn may_choose(
         &mut self,
         state: &RoundState,

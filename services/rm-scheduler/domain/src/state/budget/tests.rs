@@ -1,5 +1,5 @@
-//! Tests of preemption budgets: how many percent of the quanta of a pool, or of a tree for one
-//! user, may be preempted in an hour (B5).
+//! Tests of preemption budgets (B5). A budget is the percentage of quanta that may be preempted in
+//! an hour: in one pool, or from one user in a tree of pools.
 //!
 //! `Fixture::eager().nodes(&[4, 4])` is a fleet of two nodes with 4 quanta each. `step` decides one
 //! round and carries out its plan.
