@@ -3,16 +3,18 @@
 
 #[path = "applications/bulk.rs"]
 mod bulk;
+#[path = "applications/ends.rs"]
+mod ends;
 #[path = "applications/gangs.rs"]
 mod gangs;
 #[path = "applications/limits.rs"]
 mod limits;
 #[path = "applications/placement.rs"]
 mod placement;
-#[path = "applications/task_ends.rs"]
-mod task_ends;
 #[path = "applications/tasks.rs"]
 mod tasks;
+#[path = "applications/visibility.rs"]
+mod visibility;
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_api::applications::{

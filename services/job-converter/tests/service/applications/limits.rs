@@ -1,8 +1,6 @@
-//! Owners, limits and ends of applications.
+//! Limits of applications: sizes, timers, and the number of open tasks.
 
-use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
-};
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
 use http::Method;
 use serde_json::json;
 
@@ -40,48 +38,6 @@ async fn excessive_sizes_and_timers_are_refused() {
     let (status, problem) = expect_problem(call.body(&large).answer::<TaskAccepted>().await);
     assert_eq!(status, 422);
     assert_eq!(problem["errors"][0]["pointer"], json!("/resources/memory"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn placeholders_and_other_users_tasks_are_not_visible() {
-    let fixture = fixture().await;
-    let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
-    put_application(&ann, "b-app", &json!({})).await;
-    for id in ["a-app", "c-app", "d-app"] {
-        put_application(&bob, id, &json!({})).await;
-    }
-    for reserved in ["tg-b-app-g-0000000000", "tr-b-app-0000000000"] {
-        let path = format!("/v1/applications/b-app/tasks/{reserved}");
-        let call = ann.call(Method::PUT, path).body(&task_body());
-        assert_eq!(expect_problem(call.answer::<TaskAccepted>().await).0, 400);
-    }
-    let page: ApplicationList = bob.get("/v1/applications?limit=1").await.unwrap();
-    let cursor = page.next_cursor.unwrap();
-    let next_page = format!("/v1/applications?limit=2&cursor={cursor}");
-    let next_page: ApplicationList = bob.get(&next_page).await.unwrap();
-    assert_eq!((next_page.items.len(), next_page.next_cursor), (2, None));
-
-    let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
-    put_application(&ann, "gang", &json!({ "taskGroups": [group] })).await;
-    let held = "tg-gang-g-0000000000";
-    let path = format!("/v1/applications/gang/tasks/{held}/transitions");
-    let call = ann.call(Method::POST, path);
-    let call = call.body(&json!({ "event": "complete" }));
-    assert_eq!(
-        expect_problem(call.answer::<TransitionResult>().await).0,
-        404
-    );
-
-    let path = "/v1/applications/b-app";
-    ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
-    let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
-    let confirmations = "/v1/allocations/t/confirmations";
-    let result: TransitionResult = ann.post(confirmations, &body, None).await.unwrap();
-    assert!(!result.applied);
-    let result_of_bob = bob
-        .post::<_, TransitionResult>(confirmations, &body, None)
-        .await;
-    assert_eq!(expect_problem(result_of_bob).0, 404);
 }
 
 /// The limit counts open tasks and gang members of all users (I25).
@@ -171,22 +127,4 @@ async fn the_tasks_of_one_user_are_bounded() {
     let removed = ann.call(Method::DELETE, "/v1/applications/two?force=true");
     removed.answer::<()>().await.unwrap();
     assert_eq!(put_task(&ann, "one", "c", &task_body()).await.0, 201);
-}
-
-/// Empty applications end too.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_application_without_tasks_ends_on_request() {
-    let fixture = fixture().await;
-    let ann = fixture.user("ann");
-    for (event, state) in [
-        ("complete", "Completed"),
-        ("fail", "Failing"),
-        ("kill", "Killed"),
-    ] {
-        put_application(&ann, event, &json!({})).await;
-        fixture.wait_for_states(event, "Running", "New").await;
-        assert!(transition(&ann, event, event).await.applied);
-        let view = fixture.wait_for_states(event, state, "Completing").await;
-        assert!(view.timers.contains_key("completing"));
-    }
 }

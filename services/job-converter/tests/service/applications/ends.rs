@@ -1,11 +1,11 @@
-//! Ends of tasks: only exit status 0 completes a task, and an application without a queue never
-//! runs.
+//! Ends of tasks and applications. Only exit status 0 completes a task, and an application in a
+//! queue that does not exist never runs.
 
 use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::{Exit, ExitCause};
 use serde_json::json;
 
-use super::{fixture, put_application, put_task, task_body};
+use super::{fixture, put_application, put_task, task_body, transition};
 use crate::fixture::Fixture;
 
 /// Runs a task of an application without a queue and ends the task with this exit.
@@ -135,4 +135,22 @@ async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
     );
     fixture.scheduler.grant(&demand);
     fixture.wait_for_states("good", "Running", "Running").await;
+}
+
+/// Empty applications end too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_without_tasks_ends_on_request() {
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
+    for (event, state) in [
+        ("complete", "Completed"),
+        ("fail", "Failing"),
+        ("kill", "Killed"),
+    ] {
+        put_application(&ann, event, &json!({})).await;
+        fixture.wait_for_states(event, "Running", "New").await;
+        assert!(transition(&ann, event, event).await.applied);
+        let view = fixture.wait_for_states(event, state, "Completing").await;
+        assert!(view.timers.contains_key("completing"));
+    }
 }
