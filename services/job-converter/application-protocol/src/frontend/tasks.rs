@@ -51,7 +51,7 @@ impl Application {
         step: &mut Step,
     ) -> Result<(), Refused> {
         let TaskTransition { from, event } = transition;
-        let task = self.tasks.get_mut(id).expect("the task was found above");
+        let task = self.tasks.get_mut(id).expect("the caller found the task");
         match event {
             task::Event::Bind if task.placeholder => self.check_reservation(now, step),
             task::Event::Init | task::Event::Reject | task::Event::Bind => Ok(()),
@@ -85,7 +85,7 @@ impl Application {
             task: id.clone(),
             message: failure.message.clone(),
         });
-        let task = self.tasks.get_mut(id).expect("the task was found above");
+        let task = self.tasks.get_mut(id).expect("the event found the task");
         task.failure = Some(failure);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Application {
             });
             return Ok(());
         }
-        let task = self.tasks.get_mut(id).expect("the task was found above");
+        let task = self.tasks.get_mut(id).expect("the caller found the task");
         task.allocation = Some(id.clone());
         if task.placeholder {
             // A placeholder has no process to start.
@@ -119,8 +119,8 @@ impl Application {
         Ok(())
     }
 
-    /// Confirms the reservation once every group has at least its minimum. Placeholders returned by
-    /// the owner do not count.
+    /// Confirms the reservation once every group has its minimum of settled placeholders. A
+    /// placeholder is settled if it is bound, or if its owner returned it.
     pub(super) fn check_reservation(
         &mut self,
         now: Timestamp,
