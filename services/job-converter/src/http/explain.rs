@@ -282,10 +282,10 @@ mod tests {
 
     /// Ann's job was preempted for Ben's, and Cy's job for Ann's.
     fn verdict() -> VerdictEntry {
-        let receipt = |user: &str, order: u64, for_user: &str| {
+        let receipt = |user: &str, quanta: u64, for_user: &str| {
             json!({"round": 1, "at": "2026-01-01T00:00:00.000Z", "allocation": "alc_1",
-                   "work": format!("job_{user}"), "user": user, "node": "n1", "order": order,
-                   "lost_ms": 10 * order, "beneficiary": format!("job_{for_user}"),
+                   "work": format!("job_{user}"), "user": user, "node": "n1", "order": quanta,
+                   "lost_ms": 10 * quanta, "beneficiary": format!("job_{for_user}"),
                    "for_user": for_user, "outcome": {"state": "open"}})
         };
         let verdict: Value = json!({"work": "job_ann", "reason": "satisfied", "detail": "",

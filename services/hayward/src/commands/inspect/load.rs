@@ -66,7 +66,7 @@ fn free_pieces_text(orders: &[NodesOfOrder]) -> String {
     let free_pieces = free_pieces.map(|nodes| (nodes.free + nodes.partly, nodes.order));
     let nonempty = free_pieces.filter(|(count, _)| *count > 0);
     let terms: Vec<String> = nonempty
-        .map(|(count, order)| format!("{count} × {order}"))
+        .map(|(count, quanta)| format!("{count} × {quanta}"))
         .collect();
     terms.join(", ")
 }
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     fn default_pool() -> PoolLoad {
-        let nodes = |order, free, partly| NodesOfOrder {
-            order,
+        let nodes = |quanta, free, partly| NodesOfOrder {
+            order: quanta,
             nodes: free,
             up: free,
             free,
@@ -145,9 +145,9 @@ mod tests {
         }
     }
 
-    fn processes(order: u64, awarded: u64) -> ProcessesOfOrder {
+    fn processes(quanta: u64, awarded: u64) -> ProcessesOfOrder {
         ProcessesOfOrder {
-            order,
+            order: quanta,
             wanted: 40,
             requested: 8,
             counted: 4,

@@ -7,11 +7,11 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
 use super::*;
 
-fn work(id: &str, order: u64, current: u64, leaving: u64) -> WorkShare {
+fn work(id: &str, quanta: u64, current: u64, leaving: u64) -> WorkShare {
     WorkShare {
         work: WorkId::new(id).unwrap(),
         kind: WorkKind::Job,
-        order,
+        order: quanta,
         wanted: 8,
         cap: CapParts {
             base: 40,
@@ -21,7 +21,7 @@ fn work(id: &str, order: u64, current: u64, leaving: u64) -> WorkShare {
         counted: 4,
         current,
         leaving,
-        tally: tally(4 * order, (current + leaving) * order, leaving * order),
+        tally: tally(4 * quanta, (current + leaving) * quanta, leaving * quanta),
     }
 }
 

@@ -108,14 +108,14 @@ mod tests {
 
     use super::*;
 
-    fn share(work: &str, user: &str, order: u64) -> ShareOccupancy {
+    fn share(work: &str, user: &str, quanta: u64) -> ShareOccupancy {
         ShareOccupancy {
             allocation: AllocationId::new("alc_1").unwrap(),
             work: WorkId::new(work).unwrap(),
             kind: WorkKind::Job,
             user: UserName::new(user).unwrap(),
             class: "normal".into(),
-            order,
+            order: quanta,
             state: AllocationState::Running,
             granted_at: Timestamp::from_unix_ms(1),
             investment_ms: 0,

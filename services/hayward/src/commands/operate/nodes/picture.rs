@@ -195,14 +195,14 @@ mod tests {
 
     use super::*;
 
-    fn share(work: &str, kind: WorkKind, user: &str, order: u64) -> ShareOccupancy {
+    fn share(work: &str, kind: WorkKind, user: &str, quanta: u64) -> ShareOccupancy {
         ShareOccupancy {
             allocation: AllocationId::new(format!("alc_{work}")).unwrap(),
             work: WorkId::new(work).unwrap(),
             kind,
             user: UserName::new(user).unwrap(),
             class: "normal".into(),
-            order,
+            order: quanta,
             state: AllocationState::Running,
             granted_at: Timestamp::default(),
             investment_ms: 0,
