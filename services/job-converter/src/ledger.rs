@@ -61,7 +61,7 @@ pub struct Ledger {
     /// later.
     lease_order: BTreeSet<(u64, AllocationId)>,
     /// Work that is held back after ends without progress, by the end of its hold in monotonic ms.
-    holds: BTreeSet<(u64, Uuid)>,
+    hold_ends: BTreeSet<(u64, Uuid)>,
     /// Leases whose rows are written with this batch.
     changed_leases: BTreeSet<(Uuid, AllocationId)>,
     /// Work whose entries may have changed.
@@ -122,10 +122,10 @@ impl hayward_publication::Ledger for Ledger {
         let strikes = strikes.map(|row| (row.work, row.strikes)).collect();
         let mut ledger = Self::from_rows(stored, moment, context.clone())?;
         ledger.orchestrators = Orchestrators::from_rows(stored_orchestrators)?;
-        let holds = ledger
+        let hold_ends = ledger
             .orchestrators
             .restore_backoffs(strikes, moment.monotonic_ms);
-        ledger.holds.extend(holds);
+        ledger.hold_ends.extend(hold_ends);
         Ok(ledger)
     }
 

@@ -1,9 +1,8 @@
 //! Work of orchestrators. The work begins, changes and ends with the maps that an orchestrator
-//! sends. One publication per orchestrator lists its work and its shares. A *share* is an
-//! allocation of this work.
+//! sends. One publication per orchestrator lists its work and the allocations of this work.
 //!
 //! `domain/src/orchestrated.rs` decides what a map means. This module applies the decision to rows,
-//! demand and published shares. Each orchestrator has its own map state.
+//! demand and published allocations. Each orchestrator has its own map state.
 
 mod absorb;
 pub mod commands;
@@ -28,7 +27,7 @@ pub use map_entry::Entry;
 
 /// Maximum number of orchestrators.
 pub const MAX_ORCHESTRATORS: usize = 64;
-/// Key prefix of work entries in `orchestrated`. Shares use their own ids.
+/// Key prefix of work entries in `orchestrated`. Allocations use their own ids.
 const WORK_KEY_PREFIX: &str = "work/";
 
 #[derive(Default)]
@@ -39,10 +38,11 @@ pub struct Orchestrators {
     dirty: BTreeSet<Uuid>,
     /// Orchestrators whose view may have changed.
     dirty_views: BTreeSet<UserName>,
-    /// Shares that were published in the last term. Empty after the first update of `allocations`.
-    unconfirmed_shares: Vec<(UserName, String)>,
-    /// Whether the first update of `allocations` in this term has arrived. From then on, shares
-    /// that are not here do not exist.
+    /// Allocations that were published in the last term. Empty after the first update of
+    /// `allocations`.
+    unconfirmed_allocations: Vec<(UserName, String)>,
+    /// Whether the first update of `allocations` in this term has arrived. From then on,
+    /// allocations that are not here do not exist.
     synced: bool,
     /// Counts of everything outside the copy that a dry run uses. 0 outside dry runs.
     uncopied: UncopiedCounts,
@@ -79,14 +79,14 @@ struct Work {
     arrived_at: Timestamp,
     /// Reason of the refusal. `None` if the work is not refused.
     reason: Option<String>,
-    /// Last entry of work that no map names any more, until its last share is gone. Otherwise
+    /// Last entry of work that no map names any more, until its last allocation is gone. Otherwise
     /// `None`.
     retired: Option<Entry>,
-    shares: BTreeMap<AllocationId, AllocationEntry>,
-    /// Revision from which the orchestrator can read that a share must be returned.
+    allocations: BTreeMap<AllocationId, AllocationEntry>,
+    /// Revision from which the orchestrator can read that an allocation must be returned.
     vacate_read_at: BTreeMap<AllocationId, u64>,
-    /// Shares that were returned, or that ended and are no longer named. The demand names them, so
-    /// that the scheduler may grant others.
+    /// Allocations that were returned, or that ended and are no longer named. The demand names
+    /// them, so that the scheduler may grant others.
     settled: BTreeSet<AllocationId>,
     /// Crash-loop backoff of a launched job whose processes end without progress.
     backoff: Backoff,
@@ -152,21 +152,24 @@ impl OrchestratorRecord {
 }
 
 impl Work {
-    /// Returns the number of shares that hold a process and are not vacating.
+    /// Returns the number of allocations that hold a process and are not vacating.
     fn held_count(&self) -> u64 {
-        self.live_shares()
-            .filter(|share| share.vacate.is_none())
+        self.live_allocations()
+            .filter(|allocation| allocation.vacate.is_none())
             .count() as u64
     }
 
     fn live_count(&self) -> u64 {
-        self.live_shares().count() as u64
+        self.live_allocations().count() as u64
     }
 
-    fn live_shares(&self) -> impl Iterator<Item = &AllocationEntry> {
-        let is_settled = |share: &&AllocationEntry| self.settled.contains(&share.id);
-        let shares = self.shares.values().filter(|share| share.holds());
-        shares.filter(move |share| !is_settled(share))
+    fn live_allocations(&self) -> impl Iterator<Item = &AllocationEntry> {
+        let is_settled = |allocation: &&AllocationEntry| self.settled.contains(&allocation.id);
+        let allocations = self
+            .allocations
+            .values()
+            .filter(|allocation| allocation.holds());
+        allocations.filter(move |allocation| !is_settled(allocation))
     }
 }
 

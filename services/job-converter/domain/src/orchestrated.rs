@@ -1,6 +1,5 @@
 //! Compares the work map of an orchestrator with the last accepted map of this orchestrator. The
-//! comparison is pure: it returns a list of steps that the caller carries out. A *share* is an
-//! allocation of the orchestrator's work.
+//! comparison is pure: it returns a list of steps that the caller carries out.
 
 mod compare;
 mod map_order;
@@ -26,7 +25,7 @@ pub trait MapEntry: Clone + PartialEq {
     /// Returns true for a job, which continues without one of its processes. Other work ends with
     /// its process.
     fn is_job(&self) -> bool;
-    /// Returns the processes by share, and whether each is complete.
+    /// Returns the processes by allocation, and whether each is complete.
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)>;
 }
 
@@ -66,7 +65,7 @@ pub struct Map<P> {
     pub works: BTreeMap<String, P>,
     /// Ids of refused entries.
     pub refused_ids: BTreeSet<String>,
-    /// Vacating shares. The end of a process in such a share does not end the work.
+    /// Vacating allocations. The end of a process in such an allocation does not end the work.
     pub leaving: BTreeSet<AllocationId>,
 }
 

@@ -1,5 +1,5 @@
-//! `/v1/orchestrators`: programs that put a map of all their work and follow their shares. A
-//! *share* is an allocation of an orchestrator's work.
+//! `/v1/orchestrators`: programs that put a map of all their work and follow its allocations. The
+//! API calls such an allocation a share.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};

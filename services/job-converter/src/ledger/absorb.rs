@@ -129,7 +129,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.absorb_share(entry, moment, batch) {
+        if self.absorb_orchestrated_allocation(entry, moment, batch) {
             return;
         }
         let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&entry.work) else {
@@ -232,7 +232,7 @@ impl Ledger {
             work: uuid,
             strikes,
         });
-        self.holds.insert((until_ms, uuid));
+        self.hold_ends.insert((until_ms, uuid));
         if gives_up {
             let reason = format!(
                 "{strikes} processes in a row ended before any task came to an end; the last one: \
@@ -266,7 +266,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.orchestrators.remove_share(before, batch) {
+        if self.orchestrators.remove_allocation(before, batch) {
             return;
         }
         let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&before.work) else {

@@ -38,8 +38,8 @@ impl Ledger {
     fn late_waits(&self, now_ms: u64) -> impl Iterator<Item = TimedState<String>> {
         let leases = self.lease_order.iter();
         let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
-        let holds = self.holds.iter();
-        let holds = holds.map(|(due, uuid)| (uuid.to_string(), "is held back", *due));
+        let hold_ends = self.hold_ends.iter();
+        let holds = hold_ends.map(|(due, uuid)| (uuid.to_string(), "is held back", *due));
         leases
             .chain(holds)
             .map(move |(subject, state, due)| TimedState {

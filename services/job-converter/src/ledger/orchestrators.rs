@@ -24,7 +24,7 @@ impl Ledger {
                 let settings = &self.shared.settings;
                 put.limits = Limits {
                     max_open: settings.max_open_work,
-                    users_open: self.works.len(),
+                    open_user_works: self.works.len(),
                     min_interval_ms: settings.orchestrator_least_ms,
                 };
                 let answer = self.orchestrators.put(put, moment, batch);
@@ -37,16 +37,18 @@ impl Ledger {
         }
     }
 
-    /// Applies a change of a share. Returns true if the allocation belongs to an orchestrator.
-    pub(super) fn absorb_share(
+    /// Applies a change of an allocation, if it belongs to the work of an orchestrator. Returns
+    /// whether it does.
+    pub(super) fn absorb_orchestrated_allocation(
         &mut self,
         entry: &AllocationEntry,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> bool {
-        let (is_orchestrated, hold) = self.orchestrators.absorb_share(entry, moment, batch);
-        self.holds.extend(hold);
-        is_orchestrated
+        let (has_orchestrator, hold_end) =
+            self.orchestrators.absorb_allocation(entry, moment, batch);
+        self.hold_ends.extend(hold_end);
+        has_orchestrator
     }
 
     pub(super) fn refresh_orchestrated(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {

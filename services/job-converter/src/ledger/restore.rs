@@ -67,7 +67,7 @@ impl Ledger {
             verdicts_cursor: None,
             lease_ends: FxHashMap::default(),
             lease_order: BTreeSet::new(),
-            holds: BTreeSet::new(),
+            hold_ends: BTreeSet::new(),
             changed_leases: BTreeSet::new(),
             dirty: BTreeSet::new(),
             progressed: BTreeSet::new(),
@@ -319,7 +319,7 @@ impl Ledger {
         let strikes = u32::try_from(row.strikes).unwrap_or(0);
         slot.backoff = Backoff::restored(strikes, moment.monotonic_ms, &pace);
         if let Some(until) = slot.backoff.held_until_ms() {
-            self.holds.insert((until, work));
+            self.hold_ends.insert((until, work));
         }
     }
 

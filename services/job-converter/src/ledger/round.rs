@@ -66,10 +66,10 @@ impl Ledger {
     }
 
     fn end_holds(&mut self, moment: &Moment) {
-        while let Some((due, uuid)) = self.holds.first().copied()
+        while let Some((due, uuid)) = self.hold_ends.first().copied()
             && due <= moment.monotonic_ms
         {
-            self.holds.pop_first();
+            self.hold_ends.pop_first();
             self.orchestrators.mark_dirty(uuid);
             if let Some(work) = self.works.get_mut(&uuid) {
                 for slot in &mut work.slots {
@@ -102,7 +102,7 @@ impl Ledger {
         let (final_state, due) = synced_work.map_or((None, None), |work| {
             work.advance_processors(settings, moment)
         });
-        self.holds.extend(due.map(|due| (due, uuid)));
+        self.hold_ends.extend(due.map(|due| (due, uuid)));
         self.store_processors(uuid, moment, batch);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -151,11 +151,11 @@ impl Ledger {
         if has_more {
             return Wake::After(Duration::from_millis(10));
         }
-        let lease = self.lease_order.first().map(|(due, _)| *due);
-        let hold = self.holds.first().map(|(due, _)| *due);
+        let lease_end = self.lease_order.first().map(|(due, _)| *due);
+        let hold_end = self.hold_ends.first().map(|(due, _)| *due);
         let progress = (!self.progressed.is_empty()).then_some(self.next_progress_ms);
         let application = application_wait_ms.map(|ms| moment.monotonic_ms.saturating_add(ms));
-        match [lease, hold, progress, application]
+        match [lease_end, hold_end, progress, application]
             .into_iter()
             .flatten()
             .min()

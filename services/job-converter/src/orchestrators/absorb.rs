@@ -1,5 +1,4 @@
-//! Applies changes of `allocations` to the work of orchestrators. A *share* is an allocation of
-//! this work.
+//! Applies changes of the publication `allocations` to the work of orchestrators.
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
 use hayward_job_converter_domain::Pace;
@@ -14,8 +13,8 @@ use super::{Orchestrators, Work, work_uuid};
 use crate::store::Rows;
 use crate::store::settled::BackoffRow;
 
-/// Maximum number of listed ended shares per piece of work. An ended share is listed until a map no
-/// longer names it. The oldest are dropped first.
+/// Maximum number of listed ended allocations per piece of work. An ended allocation is listed
+/// until a map no longer names it. The oldest are dropped first.
 const MAX_ENDED: usize = 16;
 
 /// End of a process that was caused by the process itself.
@@ -27,9 +26,9 @@ struct OwnEnd<'a> {
 }
 
 impl Orchestrators {
-    /// Applies a change of a share. Returns true if it belongs to an orchestrator, and the end of
-    /// the hold if its work is held back.
-    pub fn absorb_share(
+    /// Applies a change of an allocation. Returns true if the allocation belongs to an
+    /// orchestrator. Also returns the end of the hold and the work, if the work is now held back.
+    pub fn absorb_allocation(
         &mut self,
         entry: &AllocationEntry,
         moment: &Moment,
@@ -39,10 +38,10 @@ impl Orchestrators {
         let Some(uuid) = uuid else {
             return (false, None);
         };
-        let mut hold = None;
+        let mut hold_end = None;
         if let Some(work) = self.works.get_mut(&uuid) {
-            let before = work.shares.insert(entry.id.clone(), entry.clone());
-            // The end of a share may be its first observed state.
+            let before = work.allocations.insert(entry.id.clone(), entry.clone());
+            // The end of an allocation may be its first observed state.
             let was_live = before.as_ref().is_none_or(AllocationEntry::holds);
             let ended = !entry.holds() && was_live && !work.settled.contains(&entry.id);
             let in_this_term = self.synced || before.is_some();
@@ -56,22 +55,22 @@ impl Orchestrators {
                     entry,
                     in_this_term,
                 };
-                hold = self.apply_own_end(&end, moment, batch);
+                hold_end = self.apply_own_end(&end, moment, batch);
             }
         }
         self.limit_ended(uuid, batch);
         self.dirty.insert(uuid);
-        (true, hold)
+        (true, hold_end)
     }
 
-    /// Removes a share. Returns true if it belonged to an orchestrator.
-    pub fn remove_share(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
+    /// Removes an allocation. Returns true if the allocation belonged to an orchestrator.
+    pub fn remove_allocation(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
         let uuid = work_uuid(&before.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
             return false;
         };
         if let Some(work) = self.works.get_mut(&uuid) {
-            work.shares.remove(&before.id);
+            work.allocations.remove(&before.id);
             work.vacate_read_at.remove(&before.id);
             if work.settled.remove(&before.id) {
                 batch.rows.deleted_settled.push(before.id.to_string());
@@ -82,7 +81,8 @@ impl Orchestrators {
         true
     }
 
-    /// Applies the first full update of a term. Shares that it does not contain do not exist.
+    /// Applies the first full update of a term. Allocations that the update does not contain do not
+    /// exist.
     pub fn absorb_first_full_update(
         &mut self,
         allocations: &Followed<AllocationEntry>,
@@ -90,10 +90,10 @@ impl Orchestrators {
     ) {
         self.synced = true;
         for (uuid, work) in &mut self.works {
-            work.settled.retain(|share| {
-                let exists = allocations.get(share.as_str()).is_some();
+            work.settled.retain(|allocation| {
+                let exists = allocations.get(allocation.as_str()).is_some();
                 if !exists {
-                    batch.rows.deleted_settled.push(share.to_string());
+                    batch.rows.deleted_settled.push(allocation.to_string());
                 }
                 exists
             });
@@ -113,9 +113,9 @@ impl Orchestrators {
                     .set_orchestrator(name, record.row());
             }
         }
-        for (name, share) in std::mem::take(&mut self.unconfirmed_shares) {
-            if allocations.get(share.as_str()).is_none() {
-                batch.withdraw(ORCHESTRATED, name.as_str(), &share);
+        for (name, allocation) in std::mem::take(&mut self.unconfirmed_allocations) {
+            if allocations.get(allocation.as_str()).is_none() {
+                batch.withdraw(ORCHESTRATED, name.as_str(), &allocation);
             }
         }
     }
@@ -156,20 +156,22 @@ impl Orchestrators {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
-        let is_unread_end =
-            |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
-        let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(is_unread_end).collect();
+        let is_unread_end = |allocation: &&AllocationEntry| {
+            !allocation.holds() && !work.settled.contains(&allocation.id)
+        };
+        let mut ended: Vec<&AllocationEntry> =
+            work.allocations.values().filter(is_unread_end).collect();
         // The orchestrator no longer names this work.
         let limit = if work.retired.is_some() { 0 } else { MAX_ENDED };
-        ended.sort_by_key(|share| share.granted_at);
+        ended.sort_by_key(|allocation| allocation.granted_at);
         let excess = ended.len().saturating_sub(limit);
         let excess: Vec<_> = ended
             .iter()
             .take(excess)
-            .map(|share| share.id.clone())
+            .map(|allocation| allocation.id.clone())
             .collect();
-        for share in excess {
-            self.settle_share(uuid, &share, batch);
+        for allocation in excess {
+            self.settle_allocation(uuid, &allocation, batch);
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::settled::SettledRow;
 
-/// Maximum number of refused entries and unknown shares in a response or a view.
+/// Maximum number of refused entries and unknown allocations in a response or a view.
 const MAX_LISTED: usize = 100;
 
 pub enum OrchestratorCommand {
@@ -73,7 +73,7 @@ pub struct Limits {
     /// Maximum number of open pieces of work of the whole service.
     pub max_open: usize,
     /// Number of open pieces of work that users submitted.
-    pub users_open: usize,
+    pub open_user_works: usize,
     /// Minimum milliseconds between two maps.
     pub min_interval_ms: u64,
 }
@@ -129,8 +129,8 @@ impl Orchestrators {
             .works
             .values()
             .filter(|work| work.orchestrator == *name);
-        for share in works.flat_map(|work| work.shares.keys()) {
-            batch.withdraw(ORCHESTRATED, name.as_str(), share.as_str());
+        for allocation in works.flat_map(|work| work.allocations.keys()) {
+            batch.withdraw(ORCHESTRATED, name.as_str(), allocation.as_str());
         }
         batch.rows.orchestrators.remove_orchestrator(name);
         self.dirty_views.insert(name.clone());
@@ -147,7 +147,7 @@ impl Orchestrators {
         let Put { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let mut record = self.by_name.remove(&name).ok_or_else(missing)?;
-        let open = limits.users_open.saturating_add(self.work_count());
+        let open = limits.open_user_works.saturating_add(self.work_count());
         let (works, faults) = split_entries(&map, &record, limits.max_open.saturating_sub(open));
         let mark = Mark {
             lineage: map.lineage,
@@ -200,7 +200,7 @@ impl Orchestrators {
             mark: map.mark,
             works: map.works,
             refused_ids: faults.keys().cloned().collect(),
-            leaving: self.vacating_shares(target.record),
+            leaving: self.vacating_allocations(target.record),
         };
         let (steps, counts, repeated, takeover) = match target.record.map.accept(map) {
             Outcome::Ignored(why) => {
@@ -243,7 +243,7 @@ impl Orchestrators {
             takeover,
             counts: to_map_counts(counts),
             refused,
-            unknown_shares: self.unknown_shares(target.record),
+            unknown_shares: self.unknown_allocations(target.record),
             ..MapAnswer::default()
         }
     }
@@ -258,13 +258,13 @@ impl Orchestrators {
     ) {
         let before = &target.before;
         match step {
-            Step::Vacated { work, share } => {
+            Step::Vacated { work, allocation } => {
                 let launched = |it: &KnownWork<Entry>| it.piece.0.launch.is_some();
                 // The scheduler's state is unknown before the first update, so Hayward may still
-                // run the process. Once it has ended, the next map releases the share.
+                // run the process. Once it has ended, the next map releases the allocation.
                 let may_run = !self.synced && before.get(&work).is_some_and(launched);
                 if let Some(uuid) = target.record.uuid_by_entry.get(&work).filter(|_| !may_run) {
-                    self.settle_share(*uuid, &share, batch);
+                    self.settle_allocation(*uuid, &allocation, batch);
                 }
             }
             Step::Completed { work, gone: true } => {
@@ -321,7 +321,7 @@ impl Orchestrators {
             arrived_at: moment.now,
             reason: None,
             retired: None,
-            shares: BTreeMap::new(),
+            allocations: BTreeMap::new(),
             vacate_read_at: BTreeMap::new(),
             settled: BTreeSet::new(),
             backoff: Backoff::default(),
@@ -344,7 +344,7 @@ impl Orchestrators {
     }
 
     /// Retires work that no map names any more. The work requests nothing and is forgotten with its
-    /// last share.
+    /// last allocation.
     fn retire(
         &mut self,
         uuid: Uuid,
@@ -363,34 +363,34 @@ impl Orchestrators {
         self.dirty.insert(uuid);
     }
 
-    /// Marks a share as over, so that the scheduler may reuse its quanta.
-    pub(super) fn settle_share(
+    /// Marks an allocation as over, so that the scheduler may reuse its quanta.
+    pub(super) fn settle_allocation(
         &mut self,
         uuid: Uuid,
-        share: &AllocationId,
+        allocation: &AllocationId,
         batch: &mut Batch<Rows>,
     ) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        // Before the first update of `allocations`, shares are unknown and the map is trusted. The
-        // update later removes settled shares that do not exist.
-        let may_settle = work.shares.contains_key(share) || !self.synced;
-        // A share that Hayward launched is over only when its process has ended.
+        // Before the first update of `allocations`, allocations are unknown and the map is trusted.
+        // The update later removes settled allocations that do not exist.
+        let may_settle = work.allocations.contains_key(allocation) || !self.synced;
+        // An allocation that Hayward launched is over only when its process has ended.
         let is_running = |it: &AllocationEntry| it.holds() && it.launch.is_some();
-        let may_settle = may_settle && !work.shares.get(share).is_some_and(is_running);
-        if !may_settle || !work.settled.insert(share.clone()) {
+        let may_settle = may_settle && !work.allocations.get(allocation).is_some_and(is_running);
+        if !may_settle || !work.settled.insert(allocation.clone()) {
             return;
         }
         batch.rows.settled.push(SettledRow {
-            allocation: share.to_string(),
+            allocation: allocation.to_string(),
             slot: work.id.to_string(),
             work: uuid,
         });
         self.dirty.insert(uuid);
     }
 
-    /// Settles ended shares whose process the newest map does not name.
+    /// Settles ended allocations whose process the newest map does not name.
     fn settle_unnamed_ended(&mut self, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
         let mut to_settle = Vec::new();
         for (name, uuid) in &record.uuid_by_entry {
@@ -398,17 +398,22 @@ impl Orchestrators {
                 continue;
             };
             let piece = record.map.get(name).map(|known| &known.piece);
-            let ended = work.shares.values().filter(|share| !share.holds());
-            let unnamed =
-                ended.filter(|share| !piece.is_some_and(|it| it.names_running_process(&share.id)));
-            to_settle.extend(unnamed.map(|share| (*uuid, share.id.clone())));
+            let ended = work
+                .allocations
+                .values()
+                .filter(|allocation| !allocation.holds());
+            let unnamed = ended.filter(|allocation| {
+                !piece.is_some_and(|it| it.names_running_process(&allocation.id))
+            });
+            to_settle.extend(unnamed.map(|allocation| (*uuid, allocation.id.clone())));
         }
-        for (uuid, share) in to_settle {
-            self.settle_share(uuid, &share, batch);
+        for (uuid, allocation) in to_settle {
+            self.settle_allocation(uuid, &allocation, batch);
         }
     }
 
-    /// Settles shares that the orchestrator has read as vacating and names no process for.
+    /// Settles allocations that the orchestrator has read as vacating and names no process for
+    ///
     fn settle_unnamed_vacating(
         &mut self,
         record: &OrchestratorRecord,
@@ -421,40 +426,46 @@ impl Orchestrators {
                 continue;
             };
             let read_vacates = work.vacate_read_at.iter().filter(|(_, at)| **at <= seen);
-            let unnamed =
-                read_vacates.filter(|(share, _)| !known.piece.names_running_process(share));
-            to_settle.extend(unnamed.map(|(share, _)| (*uuid, share.clone())));
+            let unnamed = read_vacates
+                .filter(|(allocation, _)| !known.piece.names_running_process(allocation));
+            to_settle.extend(unnamed.map(|(allocation, _)| (*uuid, allocation.clone())));
         }
-        for (uuid, share) in to_settle {
-            self.settle_share(uuid, &share, batch);
+        for (uuid, allocation) in to_settle {
+            self.settle_allocation(uuid, &allocation, batch);
         }
     }
 
-    /// Returns the shares of this orchestrator that are vacating.
-    fn vacating_shares(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
+    /// Returns the allocations of this orchestrator that are vacating.
+    fn vacating_allocations(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
         let works = record
             .uuid_by_entry
             .values()
             .filter_map(|uuid| self.works.get(uuid));
-        let vacated = works.flat_map(|work| work.shares.values());
-        let vacated = vacated.filter(|share| share.vacate.is_some());
-        vacated.map(|share| share.id.clone()).collect()
+        let vacated = works.flat_map(|work| work.allocations.values());
+        let vacated = vacated.filter(|allocation| allocation.vacate.is_some());
+        vacated.map(|allocation| allocation.id.clone()).collect()
     }
 
-    /// Returns the shares that the map calls running although its work does not hold them.
-    fn unknown_shares(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
-        let mut unknown_shares = Vec::new();
+    /// Returns the allocations that the map calls running although its work does not hold them
+    ///
+    fn unknown_allocations(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
+        let mut unknown_allocations = Vec::new();
         let works = record.map.works().iter().filter(|_| self.synced);
         for (name, known) in works {
             let work = record
                 .uuid_by_entry
                 .get(name)
                 .and_then(|uuid| self.works.get(uuid));
-            let has = |share: &AllocationId| work.is_some_and(|it| it.shares.contains_key(share));
+            let has = |allocation: &AllocationId| {
+                work.is_some_and(|it| it.allocations.contains_key(allocation))
+            };
             let named = known.piece.processes().filter(|(_, over)| !over);
-            let unheld = named.map(|(share, _)| share).filter(|share| !has(share));
-            unknown_shares.extend(unheld.take(MAX_LISTED - unknown_shares.len()).cloned());
+            let unheld = named
+                .map(|(allocation, _)| allocation)
+                .filter(|allocation| !has(allocation));
+            unknown_allocations
+                .extend(unheld.take(MAX_LISTED - unknown_allocations.len()).cloned());
         }
-        unknown_shares
+        unknown_allocations
     }
 }

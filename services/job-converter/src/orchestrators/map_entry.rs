@@ -33,7 +33,7 @@ impl MapEntry for Entry {
 
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)> {
         let reports = self.0.processes.iter();
-        reports.map(|(share, report)| (share, report.state.is_complete()))
+        reports.map(|(allocation, report)| (allocation, report.state.is_complete()))
     }
 }
 
@@ -46,18 +46,18 @@ impl Entry {
         }
     }
 
-    /// Returns true if the map names a process in this share.
-    pub fn names_running_process(&self, share: &AllocationId) -> bool {
-        let report = self.0.processes.get(share);
+    /// Returns true if the map names a process in this allocation.
+    pub fn names_running_process(&self, allocation: &AllocationId) -> bool {
+        let report = self.0.processes.get(allocation);
         report.is_some_and(|report| !report.state.is_complete())
     }
 
-    /// Returns the shares whose process is initialized.
-    pub fn initialised_shares(&self) -> impl Iterator<Item = &AllocationId> {
+    /// Returns the allocations whose process is initialized.
+    pub fn initialised_allocations(&self) -> impl Iterator<Item = &AllocationId> {
         let reports = self.0.processes.iter();
         let is_up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
         let running = reports.filter(move |(_, report)| is_up(report.state));
-        running.map(|(share, _)| share)
+        running.map(|(allocation, _)| allocation)
     }
 
     pub fn size(&self) -> Size {

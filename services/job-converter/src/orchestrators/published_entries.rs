@@ -1,5 +1,4 @@
-//! Published entries of an orchestrator's work: demand, shares and state. A *share* is an
-//! allocation of this work.
+//! Published entries of an orchestrator's work: demand, allocations and state.
 
 use std::collections::BTreeMap;
 
@@ -69,16 +68,16 @@ pub fn demand_entry(
 
 fn orchestrated_fields(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     use hayward_job_converter_api::orchestrators::EntryKind;
-    let own_shares = entry
-        .initialised_shares()
-        .filter(|share| work.shares.contains_key(*share));
+    let own_allocations = entry
+        .initialised_allocations()
+        .filter(|allocation| work.allocations.contains_key(*allocation));
     Orchestrated {
         orchestrator: work.orchestrator.to_string(),
         managed: entry.0.kind == EntryKind::ManagedReservation,
         starting: entry.is_starting(),
         completing: entry.is_completing(),
         own_processes: own_processes && entry.kind() != WorkKind::Reservation,
-        running: own_shares.filter(|_| own_processes).cloned().collect(),
+        running: own_allocations.filter(|_| own_processes).cloned().collect(),
     }
 }
 
@@ -110,8 +109,8 @@ fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
     })
 }
 
-/// Returns the published entry of a share.
-pub fn share_entry(work: &Work, entry: &AllocationEntry) -> ShareEntry {
+/// Returns the published entry of an allocation. The API calls the entry a share.
+pub fn allocation_entry(work: &Work, entry: &AllocationEntry) -> ShareEntry {
     let to_leave = |vacate: &hayward_rm_scheduler_api::Vacate| Leave {
         reason: wire_name(&vacate.reason),
         detail: vacate.detail.clone(),

@@ -16,7 +16,7 @@ use crate::store::Rows;
 
 /// State of the service that published entries depend on.
 pub struct RefreshContext<'a> {
-    /// Whether the first update of `allocations` has arrived. Shares are unknown before.
+    /// Whether the first update of `allocations` has arrived. Allocations are unknown before.
     pub synced: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
     pub stop_grace_ms: u64,
@@ -56,13 +56,13 @@ impl Orchestrators {
             return;
         };
         batch.withdraw(DEMAND, "", work.id.as_str());
-        if synced && work.shares.is_empty() {
+        if synced && work.allocations.is_empty() {
             if let Some(mut work) = self.works.remove(&uuid) {
                 work.clear_backoff(uuid, batch);
             }
             batch.rows.orchestrators.remove_work(uuid);
         } else if self.by_name.contains_key(&work.orchestrator) {
-            self.publish_shares(uuid, batch);
+            self.publish_allocations(uuid, batch);
         }
     }
 
@@ -118,23 +118,24 @@ impl Orchestrators {
             let key = format!("{WORK_KEY_PREFIX}{}", work.name);
             let entry = Allotted::Work(state);
             batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);
-            self.publish_shares(uuid, batch);
+            self.publish_allocations(uuid, batch);
         }
     }
 
-    fn publish_shares(&self, uuid: Uuid, batch: &mut Batch<Rows>) {
+    fn publish_allocations(&self, uuid: Uuid, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
-        for share in work.shares.values() {
+        for allocation in work.allocations.values() {
             let scope = work.orchestrator.as_str();
-            // A settled share is no longer shown, although the scheduler has not removed it yet.
-            if work.settled.contains(&share.id) {
-                batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
+            // A settled allocation is no longer shown, although the scheduler has not removed it
+            // yet.
+            if work.settled.contains(&allocation.id) {
+                batch.withdraw(ORCHESTRATED, scope, allocation.id.as_str());
                 continue;
             }
-            let entry = Allotted::Share(published_entries::share_entry(work, share));
-            batch.publish(ORCHESTRATED, scope, share.id.as_str(), &entry);
+            let entry = Allotted::Share(published_entries::allocation_entry(work, allocation));
+            batch.publish(ORCHESTRATED, scope, allocation.id.as_str(), &entry);
         }
     }
 

@@ -96,14 +96,14 @@ impl Orchestrators {
             orchestrators.restore_work(row)?;
         }
         for row in stored.settled {
-            let share = AllocationId::new(row.allocation).map_err(invalid_name)?;
+            let allocation = AllocationId::new(row.allocation).map_err(invalid_name)?;
             if let Some(work) = orchestrators.works.get_mut(&row.work) {
-                work.settled.insert(share);
+                work.settled.insert(allocation);
             }
         }
-        for row in stored.published_shares {
+        for row in stored.published_allocations {
             let name = UserName::new(row.scope).map_err(invalid_name)?;
-            orchestrators.unconfirmed_shares.push((name, row.key));
+            orchestrators.unconfirmed_allocations.push((name, row.key));
         }
         Ok(orchestrators)
     }
@@ -118,7 +118,7 @@ impl Orchestrators {
             arrived_at: Timestamp::from_unix_ms(row.arrived_at_ms),
             reason: row.reason,
             retired: None,
-            shares: std::collections::BTreeMap::new(),
+            allocations: std::collections::BTreeMap::new(),
             vacate_read_at: std::collections::BTreeMap::new(),
             settled: std::collections::BTreeSet::new(),
             backoff: Backoff::default(),

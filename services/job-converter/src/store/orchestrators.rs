@@ -183,13 +183,13 @@ pub struct StoredWork {
     pub gone: bool,
 }
 
-pub struct SettledShare {
+pub struct SettledAllocation {
     pub work: Uuid,
     pub allocation: String,
 }
 
-/// A published share.
-pub struct PublishedShare {
+/// A published allocation.
+pub struct PublishedAllocation {
     pub scope: String,
     pub key: String,
 }
@@ -197,8 +197,8 @@ pub struct PublishedShare {
 pub struct Stored {
     pub orchestrators: Vec<StoredOrchestrator>,
     pub works: Vec<StoredWork>,
-    pub settled: Vec<SettledShare>,
-    pub published_shares: Vec<PublishedShare>,
+    pub settled: Vec<SettledAllocation>,
+    pub published_allocations: Vec<PublishedAllocation>,
 }
 
 pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
@@ -219,13 +219,13 @@ pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     .fetch_all(&mut *tx)
     .await?;
     let settled = sqlx::query_as!(
-        SettledShare,
+        SettledAllocation,
         "select s.work, s.allocation from settled s join orchestrated o on o.id = s.work"
     )
     .fetch_all(&mut *tx)
     .await?;
-    let published_shares = sqlx::query_as!(
-        PublishedShare,
+    let published_allocations = sqlx::query_as!(
+        PublishedAllocation,
         r#"select scope, key from entry
             where publication = $1 and body is not null and key like 'alc%'"#,
         ORCHESTRATED
@@ -236,6 +236,6 @@ pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         orchestrators,
         works,
         settled,
-        published_shares,
+        published_allocations,
     })
 }

@@ -6,12 +6,15 @@ use hayward_vocabulary::AllocationId;
 
 use super::{EndReason, KnownWork, Map, MapEntry};
 
-/// Steps that follow from a map, in this order: vacated shares, completed work, current requests
-///
+/// Steps that follow from a map, in this order: vacated allocations, completed work, current
+/// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The process of this share is complete, or the map no longer names it.
-    Vacated { work: String, share: AllocationId },
+    /// The process of this allocation is complete, or the map no longer names it.
+    Vacated {
+        work: String,
+        allocation: AllocationId,
+    },
     /// The work requests no processes any more. If `gone`, the map has no entry for it, and it is
     /// forgotten.
     Completed { work: String, gone: bool },
@@ -21,7 +24,7 @@ pub enum Step {
     Refreshed { work: String },
 }
 
-/// Number of entries by result. `vacated` counts shares.
+/// Number of entries by result. `vacated` counts allocations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub new: usize,
@@ -111,20 +114,20 @@ impl Comparison {
         self.requests.push(Step::Arrived { work });
     }
 
-    fn vacate(&mut self, work: &str, share: &AllocationId) {
+    fn vacate(&mut self, work: &str, allocation: &AllocationId) {
         self.counts.vacated += 1;
         self.vacated.push(Step::Vacated {
             work: work.to_owned(),
-            share: share.clone(),
+            allocation: allocation.clone(),
         });
     }
 
     fn add_new<P: MapEntry>(&mut self, id: &str, piece: P) -> KnownWork<P> {
         self.counts.new += 1;
-        // These shares belong to an earlier life of the work, and their process has ended.
-        let completed: Vec<AllocationId> = completed_shares(&piece).cloned().collect();
-        for share in &completed {
-            self.vacate(id, share);
+        // These allocations belong to an earlier life of the work, and their process has ended.
+        let completed: Vec<AllocationId> = completed_allocations(&piece).cloned().collect();
+        for allocation in &completed {
+            self.vacate(id, allocation);
         }
         let ended = !piece.is_job() && self.ends_work(&completed);
         let over = end_reason(&piece, ended);
@@ -162,8 +165,8 @@ impl Comparison {
     }
 
     /// Compares processes. Returns true if a process ended and thereby ends its work. After a
-    /// takeover, the orchestrator has not observed its shares yet. Shares that it does not name are
-    /// then retained.
+    /// takeover, the orchestrator has not observed its allocations yet. Allocations that the map
+    /// does not name are then retained.
     fn reconcile<P: MapEntry>(
         &mut self,
         id: &str,
@@ -175,28 +178,32 @@ impl Comparison {
         let after: BTreeMap<&AllocationId, bool> = piece.processes().collect();
         let completed = after
             .iter()
-            .filter(|(share, over)| **over && before.get(*share) != Some(&true));
+            .filter(|(allocation, over)| **over && before.get(*allocation) != Some(&true));
         let vanished = before
             .iter()
-            .filter(|(share, over)| !**over && !takeover && !after.contains_key(*share));
-        let ended = completed.chain(vanished).map(|(share, _)| (*share).clone());
+            .filter(|(allocation, over)| !**over && !takeover && !after.contains_key(*allocation));
+        let ended = completed
+            .chain(vanished)
+            .map(|(allocation, _)| (*allocation).clone());
         let ended: Vec<AllocationId> = ended.collect();
-        for share in &ended {
-            self.vacate(id, share);
+        for allocation in &ended {
+            self.vacate(id, allocation);
         }
         self.ends_work(&ended)
     }
 
     /// Returns true if the end of a process also ends its work. A process that ended on request
-    /// returns its share, and its work is served again.
+    /// returns its allocation, and its work is served again.
     fn ends_work(&self, ended: &[AllocationId]) -> bool {
-        ended.iter().any(|share| !self.leaving.contains(share))
+        ended
+            .iter()
+            .any(|allocation| !self.leaving.contains(allocation))
     }
 }
 
-fn completed_shares<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationId> {
+fn completed_allocations<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationId> {
     let completed = piece.processes().filter(|(_, over)| *over);
-    completed.map(|(share, _)| share)
+    completed.map(|(allocation, _)| allocation)
 }
 
 fn end_reason<P: MapEntry>(piece: &P, ended: bool) -> Option<EndReason> {

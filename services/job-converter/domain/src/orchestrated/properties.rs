@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::tests::{Entry, job, map, mark, share};
+use super::tests::{Entry, allocation_id, job, map, mark};
 use super::*;
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let processes = prop::collection::btree_map((0..6_u8).prop_map(share), any::<bool>(), 0..4);
+    let processes =
+        prop::collection::btree_map((0..6_u8).prop_map(allocation_id), any::<bool>(), 0..4);
     (any::<bool>(), prop::bool::weighted(0.8), 0..3_u8, processes).prop_map(
         |(job, schedulable, size, processes)| Entry {
             job,
@@ -38,7 +39,7 @@ fn numbered_map(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> 
     map_of("lineage", sequence as u64 + 1, works)
 }
 
-/// Model that applies only the steps: which work requests processes, and which shares were
+/// Model that applies only the steps: which work requests processes, and which allocations were
 /// returned.
 #[derive(Debug, Default, PartialEq)]
 struct Mirror {
@@ -53,8 +54,8 @@ impl Mirror {
         };
         for step in steps {
             match step {
-                Step::Vacated { work, share } => {
-                    self.vacated.insert((work.clone(), share.clone()));
+                Step::Vacated { work, allocation } => {
+                    self.vacated.insert((work.clone(), allocation.clone()));
                 }
                 Step::Completed { work, .. } => {
                     assert!(self.requested.remove(work).is_some() || state.get(work).is_none());
@@ -122,9 +123,9 @@ proptest! {
             prop_assert!(known.piece.schedulable);
         }
         for (id, entry) in last {
-            for (share, over) in &entry.processes {
-                let is_returned = mirror.vacated.contains(&(id.clone(), share.clone()));
-                prop_assert!(!over || is_returned, "{share} of {id} is complete");
+            for (allocation, over) in &entry.processes {
+                let is_returned = mirror.vacated.contains(&(id.clone(), allocation.clone()));
+                prop_assert!(!over || is_returned, "{allocation} of {id} is complete");
             }
         }
     }

@@ -9,7 +9,7 @@ pub(super) struct Entry {
     /// Whether the entry requests processes.
     pub schedulable: bool,
     pub size: u8,
-    /// Whether each process is complete, by share.
+    /// Whether each process is complete, by allocation.
     pub processes: BTreeMap<AllocationId, bool>,
 }
 
@@ -21,11 +21,13 @@ impl MapEntry for Entry {
         self.job
     }
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)> {
-        self.processes.iter().map(|(share, over)| (share, *over))
+        self.processes
+            .iter()
+            .map(|(allocation, over)| (allocation, *over))
     }
 }
 
-pub(super) fn share(number: u8) -> AllocationId {
+pub(super) fn allocation_id(number: u8) -> AllocationId {
     AllocationId::new(format!("alc_{number}")).unwrap()
 }
 
@@ -40,7 +42,7 @@ pub(super) fn job() -> Entry {
 
 impl Entry {
     fn with_process(mut self, number: u8, over: bool) -> Self {
-        self.processes.insert(share(number), over);
+        self.processes.insert(allocation_id(number), over);
         self
     }
     fn not_schedulable(mut self) -> Self {
@@ -103,7 +105,7 @@ fn completed(work: &str, gone: bool) -> Step {
 fn vacated(work: &str, number: u8) -> Step {
     Step::Vacated {
         work: work.to_owned(),
-        share: share(number),
+        allocation: allocation_id(number),
     }
 }
 
@@ -152,9 +154,9 @@ fn a_map_adds_removes_changes_and_completes_work() {
     assert_eq!(result, [arrived("new")], "requested again");
 }
 
-/// A process that is complete, or no longer named, returns its share.
+/// A process that is complete, or no longer named, returns its allocation.
 #[test]
-fn processes_that_complete_or_vanish_vacate_their_shares() {
+fn processes_that_complete_or_vanish_vacate_their_allocations() {
     let mut state = MapState::default();
     let entry = job()
         .with_process(1, false)
@@ -188,14 +190,14 @@ fn work_other_than_a_job_ends_with_its_process() {
     assert_eq!(state.get("s").unwrap().over, Some(EndReason::ProcessEnded));
 }
 
-/// A vacated process returns its share, and its work is served again.
+/// A vacated process returns its allocation, and its work is served again.
 #[test]
 fn a_process_that_ended_on_request_does_not_end_its_work() {
     for confirmed in [job().not_a_job().with_process(1, true), job().not_a_job()] {
         let mut state = MapState::default();
         let runs = job().not_a_job().with_process(1, false);
         applied_steps(state.accept(map(mark("a", 1), &[("s", runs)])));
-        let leaving = BTreeSet::from([share(1)]);
+        let leaving = BTreeSet::from([allocation_id(1)]);
         let result = Map {
             leaving,
             ..map(mark("a", 2), &[("s", confirmed)])
