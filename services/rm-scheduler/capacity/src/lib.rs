@@ -84,17 +84,19 @@ fn vacate_without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
     let allocations = snapshot.allocations.iter();
     allocations.filter_map(|(id, allocation)| {
         let demand = snapshot.demand.get(&allocation.work)?;
-        let is_without_queues = demand
+        let queued_without_queues = demand
             .queued
             .as_deref()
             .filter(|it| has_no_queue_pool(snapshot, it));
         let is_staying = !allocation.leaving && !allocation.purged;
-        is_without_queues.filter(|_| is_staying).map(|_| Vacate {
-            allocation: id.clone(),
-            reason: VacateReason::WorkGone,
-            detail: "its pool no longer has queues".to_owned(),
-            purge: false,
-        })
+        queued_without_queues
+            .filter(|_| is_staying)
+            .map(|_| Vacate {
+                allocation: id.clone(),
+                reason: VacateReason::WorkGone,
+                detail: "its pool no longer has queues".to_owned(),
+                purge: false,
+            })
     })
 }
 

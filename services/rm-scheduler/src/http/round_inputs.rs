@@ -54,7 +54,7 @@ pub async fn show_round_inputs(
     let chain =
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {
             StoredInputs::Chain(chain) => chain,
-            StoredInputs::TooLarge { bytes } => return Err(too_large(round, bytes)),
+            StoredInputs::NotStored { bytes } => return Err(not_stored(round, bytes)),
             StoredInputs::NotFound => return Err(not_recorded(round)),
         };
     let decoding = tokio::task::spawn_blocking(move || {
@@ -72,7 +72,7 @@ fn not_recorded(round: u64) -> Problem {
     Problem::new(Code::NotFound, detail)
 }
 
-fn too_large(round: u64, bytes: u64) -> Problem {
+fn not_stored(round: u64, bytes: u64) -> Problem {
     if bytes == 0 {
         let detail = format!("recording the inputs of round {round} took too long");
         return Problem::new(Code::NotFound, detail);

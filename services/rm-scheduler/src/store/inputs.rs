@@ -94,8 +94,8 @@ async fn delete_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result
 pub enum StoredInputs {
     /// Bodies from the first round of its chain to the round itself.
     Chain(Vec<Vec<u8>>),
-    /// The round was not stored.
-    TooLarge {
+    /// The inputs were not stored: they are too large, or encoding them took too long.
+    NotStored {
         /// Size of the encoded round, or 0 if encoding took too long.
         bytes: u64,
     },
@@ -116,7 +116,7 @@ pub async fn find(pool: &PgPool, round: u64) -> Result<StoredInputs, sqlx::Error
     };
     if last.body.is_none() {
         let bytes = super::unsigned(last.bytes);
-        return Ok(StoredInputs::TooLarge { bytes });
+        return Ok(StoredInputs::NotStored { bytes });
     }
     Ok(StoredInputs::Chain(
         rows.into_iter().filter_map(|row| row.body).collect(),
