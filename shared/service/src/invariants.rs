@@ -31,10 +31,10 @@ use history::{History, Transition};
 
 /// Interval of evaluations without a request.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// A pause lasts at least this many times the duration of the last evaluation. Requests during the
-/// pause get the last result.
+/// The pause after an evaluation lasts this many times its duration, up to a maximum. Requests
+/// during the pause get the last result or failure.
 const MIN_PAUSE_FACTOR: u32 = 50;
-/// Maximum pause before the next evaluation.
+/// Maximum pause after a successful evaluation. After a failure, the maximum is `INTERVAL`.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(10);
