@@ -18,7 +18,7 @@ pub struct Tunables {
     /// The same in quanta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_allotment_quanta: Option<u64>,
-    /// False leaves only the limits of single users.
+    /// If false, the global allotment is ignored. Users with an allotment of their own keep it.
     pub use_global_allotment: bool,
     /// Processes a job may have before its first task has finished; 0 disables.
     pub initialization_cap: u64,
@@ -39,7 +39,8 @@ pub struct Tunables {
     pub reserve_overage_gb: Option<u64>,
     /// GB withheld on every node.
     pub node_reserved_gb: u64,
-    /// Treat every node as if it had this many GB; 0 does not. For tests only.
+    /// GB of memory of every node, in place of the memory that it reports; 0 uses the reported
+    /// memory. For tests only.
     pub node_memory_override_gb: u64,
 }
 
@@ -62,14 +63,15 @@ impl Default for Tunables {
     }
 }
 
-/// A set of planner settings.
+/// Named set of values for all settings of the planner. `default` turns on the improvements on the
+/// rules of the specification, and `reference` keeps to these rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// The rules with all improvements.
+    /// All improvements on the rules are on, except `exchange` and `holes_among_rivals`.
     #[default]
     Default,
-    /// Only the rules with their corrections.
+    /// All improvements on the rules are off, and preemption is unlimited.
     Reference,
 }
 
@@ -91,7 +93,8 @@ pub struct Switches {
     /// is nothing, 1000000 no limit. The profile `default` has 200, `reference` no limit (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// Space that is not counted for any work is lent (decision 0006).
+    /// Idle space beyond all entitlements is lent to fair-share work that can use more processes
+    /// (decision 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lend_idle: Option<bool>,
     /// Work other than jobs gets a successor after its node was lost.
@@ -103,6 +106,7 @@ pub struct Switches {
     /// With gpus in demand, a process is placed where the rest stays most useful (W-2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_gpus: Option<bool>,
+    // The switches from here on stay in the format, so that documents with them are accepted.
     /// Accepted and ignored; `profile` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry_remainders: Option<bool>,
