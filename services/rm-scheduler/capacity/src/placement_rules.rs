@@ -282,7 +282,7 @@ fn check_target(
     // An application that was submitted before the drain began still belongs to the queue.
     let is_closed = |queue: usize| {
         let queue_state = &tree.entries[queue];
-        let drain_start = queue_state.config.and_then(|queue| queue.drained_at);
+        let drain_start = queue_state.config.and_then(|queue| queue.drain_began_at);
         queue_state.draining && drain_start.is_none_or(|start| submitter.submitted >= start)
     };
     if tree.path(nearest).any(is_closed) {

@@ -131,7 +131,7 @@ impl TreeMerge<'_> {
         let own_settings = |queue: &Queue| Queue {
             children: BTreeMap::new(),
             draining: false,
-            drained_at: None,
+            drain_began_at: None,
             ..queue.clone()
         };
         if old.draining {
@@ -187,7 +187,7 @@ impl TreeMerge<'_> {
         Some(Queue {
             children: children.collect(),
             draining: true,
-            drained_at: queue.drained_at.or(Some(self.now)),
+            drain_began_at: queue.drain_began_at.or(Some(self.now)),
             ..queue.clone()
         })
     }

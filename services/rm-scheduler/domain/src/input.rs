@@ -1,4 +1,4 @@
-//! Input of a decision: public types without logic.
+//! Input of a round: the snapshot with its parts, and the delta between two snapshots.
 
 pub(crate) mod delta;
 pub mod external;

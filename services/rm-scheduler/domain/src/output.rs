@@ -1,4 +1,5 @@
-//! Result of a round: public types without logic.
+//! Result of a round: the plan, the sentences of verdicts, and the shares with a check that they
+//! add up.
 
 pub(crate) mod detail;
 pub mod external;

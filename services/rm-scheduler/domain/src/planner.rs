@@ -64,15 +64,18 @@ pub struct Decision {
     /// Changed shares. `None` after a rebuild, for example after a change of policy. Then
     /// `verdicts` is empty, and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
     pub shares: Option<ShareDelta>,
-    /// Withdrawn work, which has no verdict any more.
+    /// Work that was withdrawn since the last round. It has no verdict any more.
     pub gone: Vec<WorkId>,
 }
 
-/// Phases of a round, for measurements.
+/// Phases of a round, for measurements. The steps are those of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
+    /// Step 1: the index absorbs the delta.
     Absorb,
+    /// Steps 2 and 3.
     Prepare,
+    /// Step 4: entitlements are computed.
     Count,
     Place,
     Preempt,
@@ -82,7 +85,7 @@ pub enum Phase {
 }
 
 impl Rounds {
-    /// Returns a planner that decides the same and reports neither verdicts nor shares.
+    /// Returns a planner that makes the same decisions, but reports neither verdicts nor shares.
     pub fn without_explanations() -> Self {
         Self {
             skips_reports: true,

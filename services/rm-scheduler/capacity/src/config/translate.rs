@@ -109,7 +109,7 @@ fn translate_queue(queue: &Queue, pointer: &JsonPointer, faults: &mut Faults) ->
             .as_ref()
             .map(|it| translate_template(it, &pointer.child("child_template"), faults)),
         draining: false,
-        drained_at: None,
+        drain_began_at: None,
     }
 }
 

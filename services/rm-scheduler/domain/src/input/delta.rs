@@ -1,5 +1,5 @@
-//! Differences between two snapshots. An entry that did not change may be listed: it costs time and
-//! changes no plan.
+//! Differences between two snapshots. A delta may also list entries that did not change: they cost
+//! time, but change no plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,7 @@ use super::snapshot::{Allocation, Demand, Snapshot};
 pub struct SnapshotDelta {
     /// True if the changes are unknown, so that the whole snapshot is read.
     pub everything: bool,
+    /// Nodes that came, left or changed.
     pub nodes: BTreeSet<NodeName>,
     /// Changed work by id. `None` if the work was withdrawn.
     pub work: BTreeMap<WorkId, Option<Demand>>,
@@ -28,7 +29,7 @@ impl SnapshotDelta {
         }
     }
 
-    /// Returns a delta that lists these pieces of work, with their values in the snapshot.
+    /// Returns a delta of these pieces of work, with their values in the snapshot.
     pub fn for_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
         let value = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
         Self {

@@ -1,5 +1,5 @@
-//! Pools of external planners, as a round sees them. A response is an input like any other, so a
-//! round depends on its snapshot alone and can be replayed (D7).
+//! Input of a round from external planners. A response is an input like any other, so a round
+//! depends on its snapshot alone and can be replayed (D7).
 //!
 //! Names are plain strings, because a response may contain unknown names. A round refuses them.
 
@@ -36,14 +36,15 @@ pub struct PlannerResponse {
     pub notes: BTreeMap<String, String>,
 }
 
-/// Recent moves in one pool. They keep responses from undoing each other forever.
+/// Recent moves in one pool. A round refuses responses that would undo each other forever.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecentMoves {
     /// Time at which each piece of work last lost an allocation.
     #[serde(rename = "hit", skip_serializing_if = "BTreeMap::is_empty")]
     pub last_loss: BTreeMap<WorkId, Timestamp>,
-    /// Times at which space was vacated for each piece of work. A grant removes one time.
+    /// Times at which space was vacated for each piece of work. A grant to the work removes one
+    /// time.
     #[serde(rename = "served", skip_serializing_if = "BTreeMap::is_empty")]
     pub vacated_for: BTreeMap<WorkId, Vec<Timestamp>>,
 }
@@ -65,6 +66,7 @@ pub struct RequestedGrant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedVacate {
     pub allocation: String,
+    /// Explanation for users.
     pub detail: String,
 }
 
@@ -75,7 +77,7 @@ pub struct ResponseResult {
     /// Texts for work that was not placed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<WorkId, String>,
-    /// Reason why the first refused step of each piece of work was refused.
+    /// Reason for refusing a step, by work. Several refused steps give the reason of the first.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<WorkId, String>,
 }

@@ -1,9 +1,8 @@
-//! Queues of the pools that the `capacity` planner serves. They consist of the configuration, the
-//! position of work in the queues, and the state that one round carries over to the next.
+//! Queues of the pools that the `capacity` planner serves: their configuration, and the state that
+//! one round carries over to the next.
 //!
-//! Amounts are sparse: a type that a maximum does not name is unlimited (application protocol,
-//! Resources). The types are `memory` in bytes, `vcore` and `gpu` in thousandths, and named extras
-//! in their own unit.
+//! Amounts are given by resource type. A type that a maximum does not name is unlimited. The types
+//! are `memory` in bytes, `vcore` and `gpu` in thousandths, and named extras in their own unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +10,7 @@ pub use hayward_vocabulary::{Gang, Queued};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
+/// Amounts by resource type.
 pub type Amounts = BTreeMap<String, u64>;
 
 /// The queues of one top-level pool.
@@ -25,6 +25,7 @@ pub struct Queues {
     /// Weight of each type for the score of a node. If empty, memory and vcore count equally
     /// (AP-23).
     pub weights: Amounts,
+    /// Whether waiting work may preempt other work.
     pub preemption: bool,
     /// Whether a queue above its maximum is preempted, for example after the maximum was lowered.
     pub quota_preemption: bool,
@@ -75,8 +76,8 @@ pub struct Queue {
     pub max_applications: Option<u64>,
     pub submit: Acl,
     pub admin: Acl,
-    /// Order of applications. `None` takes the value of the nearest ancestor. The same holds for
-    /// the fields up to `quota_preemption_delay_ms`.
+    /// Order of applications. `None` takes the value of the nearest ancestor, here and in the
+    /// fields up to `quota_preemption_delay_ms`.
     pub sort: Option<Sort>,
     pub sort_by_priority: Option<bool>,
     /// Number of failed placement attempts of one application in a round after which it backs off.
@@ -94,10 +95,10 @@ pub struct Queue {
     /// True if the queue was removed from the configuration. Its applications continue, and new
     /// ones are refused.
     pub draining: bool,
-    /// Time at which draining began. Older applications may continue to wait. `None` if the queue
-    /// is not draining.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drained_at: Option<Timestamp>,
+    /// Time at which draining began. Applications submitted before may continue to wait. `None` if
+    /// the queue is not draining.
+    #[serde(rename = "drained_at", skip_serializing_if = "Option::is_none")]
+    pub drain_began_at: Option<Timestamp>,
 }
 
 impl Queue {
@@ -143,8 +144,8 @@ impl Acl {
     }
 }
 
-/// A limit for each of these users, or for all members of each of these groups together. `*` stands
-/// for all users that have no entry of their own.
+/// A limit for each of these users, or for all members of each of these groups together. The name
+/// `*` stands for all users that no other limit names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limit {
@@ -154,6 +155,7 @@ pub struct Limit {
     pub max_applications: Option<u64>,
 }
 
+/// Values of queues that are created while the scheduler runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Template {
@@ -175,6 +177,7 @@ pub struct Rule {
     /// Rule that names the parent queue. `None` means the root queue.
     #[serde(default)]
     pub parent: Option<Box<Rule>>,
+    /// Users and groups to which the rule applies. `None` means all.
     #[serde(default)]
     pub filter: Option<Filter>,
 }
@@ -185,6 +188,7 @@ pub struct Rule {
 pub enum QueueSource {
     /// The queue that the application requests.
     Provided,
+    /// The queue with the name of the user.
     User,
     /// The queue of this name.
     Fixed(String),
@@ -192,8 +196,7 @@ pub enum QueueSource {
     Tag(String),
 }
 
-/// Users and groups to which a rule applies. A list with a single entry may contain a regular
-/// expression.
+/// Users and groups to which a rule applies. The only entry of a list may be a regular expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
@@ -210,7 +213,7 @@ pub struct CarriedQueueState {
     /// Reservations by node. A node has at most one.
     pub reservations: BTreeMap<NodeName, Reservation>,
     /// Reserved space of one gang, on all nodes that it needs. Only one gang may reserve space,
-    /// because two gangs could each block the other with half of theirs (I13).
+    /// because two gangs with half of their space could block each other (I13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangReservation>,
     /// Time since which a gang waits for nodes that are reserved for other work. Until the gang has
@@ -222,7 +225,7 @@ pub struct CarriedQueueState {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_over: BTreeSet<WorkId>,
     /// Time at which the last reservation of a piece of work ended without effect. If processes
-    /// were vacated for it, the time is in the future, so that the entry counts for longer.
+    /// were vacated for the reservation, the time is in the future, so that the entry lasts longer.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
     /// Time at which the back-off ends, by application.
     pub backing_off: BTreeMap<String, Timestamp>,
@@ -239,6 +242,7 @@ pub struct CarriedQueueState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     pub work: WorkId,
+    /// Number of processes for which space is reserved.
     pub processes: u64,
     pub since: Timestamp,
     /// True if processes were vacated for this reservation.

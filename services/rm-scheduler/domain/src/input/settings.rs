@@ -1,5 +1,5 @@
-//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules. With
-//! all settings off, only the rules and their corrections apply.
+//! Settings that improve the planner beyond the rules of the specification. Each setting removes
+//! one weakness of the rules. With all settings off, only the rules and their corrections apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,17 +15,17 @@ pub struct Settings {
     /// Processes outside their home pool are preempted first, and they return when there is space
     /// (W-13).
     pub squatters_go_home: bool,
-    /// Defragmentation counts space that is already leaving, so that nothing is cleared twice
-    /// (W-14).
+    /// Defragmentation counts the space of leaving processes as free, so that no space is cleared
+    /// twice (W-14).
     pub count_leaving_room: bool,
-    /// Defragmentation never takes a donor below the threshold (W-21).
+    /// Defragmentation leaves each donor at least `fragmentation_threshold` processes (W-21).
     pub spare_donors: bool,
     /// Entitlement counts only processes that fit on a usable node. Node lists and all dimensions
     /// are considered (W-1).
     pub count_what_fits: bool,
-    /// Large processes are placed first if that leaves less work waiting (W-2).
+    /// Large processes are placed first if less work waits then (W-2).
     pub pack: bool,
-    /// Rounds before defragmentation takes from the same work again. `None` disables this
+    /// Number of rounds before defragmentation takes from the same work again. `None` disables this
     /// protection (W-32).
     pub churn_rounds: Option<u64>,
     /// Quanta that may be preempted from a pool in an hour, in percent of all its quanta. `None`
@@ -40,20 +40,20 @@ pub struct Settings {
     pub lend_idle: bool,
     /// A node reserved as a whole is kept for its work and cleared at once (W-33).
     pub clear_promised: bool,
-    /// A node that shrank below what it holds is relieved first (W-20).
+    /// If a node shrank below what it holds, processes on this node are preempted first (W-20).
     pub relieve_shrunken: bool,
     /// Work other than jobs gets a successor after its node was lost. Without it, such work ends,
     /// and its owner must submit it again.
     pub replace_lost: bool,
-    /// Processes on closed nodes stay out of the entitlement. Without it, marking a node would
-    /// preempt the processes that a mark must leave alone.
+    /// Processes on closed nodes stay out of the entitlement. Without the setting, a mark on a node
+    /// would preempt the processes there, although marked nodes keep their processes.
     pub rest_on_closed: bool,
     /// Only RESERVE classes serve reservations, with whole nodes. A service without a class gets a
     /// part of a node. Without the setting, FIXED_SHARE classes may serve reservations too.
     pub reserve_whole_nodes: bool,
-    /// Entitlements ignore limits of growth. Only work that exceeds its cap is limited by it.
+    /// Entitlements ignore limits of growth. The cap limits only work that exceeds the cap.
     pub steady_counts: bool,
-    /// Each pass gives remainders to other entities, instead of to the same one (W-4).
+    /// Each pass of the division gives its remainders to other entities than the last pass (W-4).
     pub level_remainders: bool,
     /// Holes of one size are divided among entities that want that size or a larger one. Without
     /// it, entities with large processes stay below their share. No profile enables it, because it
@@ -62,8 +62,8 @@ pub struct Settings {
     /// If equally few processes must leave several nodes, the node that loses the least work is
     /// cleared (W-32).
     pub lose_least: bool,
-    /// Entitled processes without space swap nodes with other processes until free pieces join. No
-    /// profile enables it, because it costs work in flight. Requires `count_leaving_room` (W-3).
+    /// Processes swap nodes, so that free space is joined for entitled work without space. No
+    /// profile enables it, because swaps cost work in flight. Requires `count_leaving_room` (W-3).
     pub exchange: bool,
     /// A process with GPUs goes to the node where the remaining free space suits current demand
     /// best. Without it, the process goes to the smallest hole in quanta (W-2).
@@ -136,7 +136,8 @@ impl Default for Settings {
     }
 }
 
-/// Settings of the division that go beyond the rules (W-4).
+/// Settings for the division of quanta among classes, users and work (W-4). An entity is one of
+/// them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DivisionSettings {
     /// An entity gets a second remainder quantum only after all others had one.

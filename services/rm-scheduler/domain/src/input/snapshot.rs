@@ -1,4 +1,4 @@
-//! Input of one round. A plan is a function of the snapshot alone.
+//! The snapshot: the whole input of one round. A plan depends on the snapshot alone.
 //!
 //! Collections are ordered maps by id, so that equal fleets have equal snapshots.
 
@@ -85,7 +85,7 @@ pub struct Carried {
     /// Needy work. It is placed first in this round.
     #[serde(default)]
     pub needy: Arc<BTreeSet<WorkId>>,
-    /// Quanta of the node that is promised to work that asks for whole nodes.
+    /// Quanta of the whole node that is promised to each piece of work.
     #[serde(rename = "upgrades", default)]
     pub promised_quanta: BTreeMap<WorkId, u64>,
     /// Work other than jobs that lost its process. It never gets another one.
@@ -94,7 +94,8 @@ pub struct Carried {
     /// Amounts that rounding withheld from each class and user (W-4).
     #[serde(default)]
     pub deficits: Deficits,
-    /// Nodes cleared for work that still waits. A node occurs once for each process (W-14).
+    /// Nodes with space that was cleared for waiting work. A node occurs once for each process
+    /// (W-14).
     #[serde(default)]
     pub claims: BTreeMap<WorkId, Vec<NodeName>>,
     /// Round in which each piece of work last lost an allocation to other work (W-32).
@@ -103,7 +104,7 @@ pub struct Carried {
     /// State of the capacity planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, CarriedQueueState>,
-    /// Number of the last used response of an external planner, by top-level pool.
+    /// Number of the last response of the external planner that a round used, by top-level pool.
     #[serde(
         rename = "outside",
         default,
@@ -128,6 +129,7 @@ pub struct Deficits {
     pub users: BTreeMap<String, BTreeMap<UserName, Account>>,
 }
 
+/// Deficit account of a class or user, called the entity here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Balance in thousandths of a quantum times milliseconds. A positive balance is owed to the
@@ -153,18 +155,20 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tunables {
-    /// Processes of a job before its first task has finished. 0 disables the limit.
+    /// Maximum number of processes of a job before its first task has finished. 0 disables the
+    /// limit.
     pub initialization_cap: u64,
     pub expand_by_doubling: bool,
     pub use_prediction: bool,
     pub prediction_fudge_ms: u64,
     /// Bytes of non-preemptable space that one user may hold over all trees. `None` means no limit.
     pub global_allotment_bytes: Option<u64>,
-    /// Milliseconds from round to round. Predictions look this far ahead.
+    /// Milliseconds from one round to the next. Predictions look this far ahead.
     pub cycle_ms: u64,
-    /// Bytes by which a node may exceed the request of a reservation. `None` allows any.
+    /// Maximum number of bytes by which a node may exceed the size that a reservation requests.
+    /// `None` allows any.
     pub reserve_overage_bytes: Option<u64>,
-    /// Work with fewer processes than this is helped by defragmentation.
+    /// Number of processes below which defragmentation helps work.
     pub fragmentation_threshold: u64,
     pub defragmentation: bool,
     pub settings: Settings,
@@ -218,10 +222,10 @@ pub struct Class {
     /// Position of the definition.
     #[serde(rename = "place", default)]
     pub position: u64,
-    /// Class that serves the work of this class that cannot be preempted.
+    /// Class that serves work that names this class but must not be preempted.
     #[serde(rename = "debug", default)]
     pub debug_class: Option<String>,
-    /// Growth settings of this class. Absent values are those of the fleet.
+    /// Growth settings of this class. An absent value is that of the fleet.
     #[serde(default)]
     pub growth: Growth,
 }
@@ -275,7 +279,7 @@ pub struct Node {
     pub offline: bool,
     #[serde(default)]
     pub block: Option<Block>,
-    /// Labels of the node. Only those for anti-affinity are used.
+    /// Labels of the node. Only anti-affinity uses them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -324,7 +328,7 @@ pub struct Demand {
     pub submitted_at: Timestamp,
     /// Size of one process. For a reservation, the minimum size of a node.
     pub size: Size,
-    /// Most processes that the work wants. 0 holds the work back.
+    /// Maximum number of processes that the work wants. 0 holds the work back.
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub threads: u32,
@@ -341,7 +345,7 @@ pub struct Demand {
     ///
     #[serde(default)]
     pub service: Option<WorkId>,
-    /// Anti-affinity. The work is never on a node, or in a fault domain, with others of its group.
+    /// Anti-affinity. The work shares no node, or no fault domain, with other work of its group.
     #[serde(rename = "apart", default, skip_serializing_if = "Option::is_none")]
     pub anti_affinity: Option<Apart>,
     /// True for a single process that is no service instance.
@@ -353,8 +357,7 @@ pub struct Demand {
     /// True if the work keeps its processes and gets no more.
     #[serde(default)]
     pub completing: bool,
-    /// True if the work is limited to its present processes. Then `max_processes` is
-    /// ignored.
+    /// True if the work is limited to its present processes, whatever `max_processes` is.
     #[serde(default)]
     pub keeps_what_it_holds: bool,
     /// Queue data of work that the capacity planner serves.
@@ -386,7 +389,8 @@ pub struct Allocation {
     pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub running_since: Option<Timestamp>,
-    /// Milliseconds spent on the tasks in flight. `None` counts from when the process began to run.
+    /// Milliseconds spent on the tasks in flight. `None` stands for the time since the process
+    /// began to run.
     #[serde(default)]
     pub investment_ms: Option<u64>,
     /// Duration of each task in milliseconds, if the process runs equal tasks one after the other.
@@ -396,8 +400,7 @@ pub struct Allocation {
     /// Numbers of the GPUs that the process uses. A part of a GPU uses one GPU (D6).
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Queue group chosen for the process. It is charged to the quota of the group even after its
-    /// work is gone.
+    /// User group whose quota is charged for the process, even after its work is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// True if the allocation was vacated. It occupies its node until it is absent from the

@@ -11,8 +11,9 @@ pub struct ResponseEffect {
     pub number: u64,
     /// Number of granted processes.
     pub granted: u64,
+    /// Number of vacated allocations.
     pub vacated: u64,
-    /// First steps that were refused, in full or in part.
+    /// The first of the steps that were refused, in full or in part.
     pub refused: Vec<Refused>,
     /// Number of all steps that were refused.
     pub refusals: u64,
@@ -42,7 +43,7 @@ pub struct Refused {
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     UnknownWork,
-    /// The work, or its allocation, belongs to another planner.
+    /// Another planner plans the work.
     NotItsOwn,
     /// The user of the work may not use its class.
     NotAuthorised,
@@ -57,7 +58,7 @@ pub enum Refusal {
     NotListed,
     /// The node is blocked for this work.
     Avoided,
-    /// Anti-affinity forbids it, because others of the group are on the node.
+    /// Anti-affinity forbids the node, because other work of the group is there.
     KeptApart,
     NoRoom,
     /// The allotment of the user is used up.
@@ -71,6 +72,6 @@ pub enum Refusal {
     ServesNobody,
     /// The preemption budget of the hour is spent (B5).
     OverBudget,
-    /// `check` found another violation.
+    /// The check of the plan found another violation.
     NotAllowed,
 }

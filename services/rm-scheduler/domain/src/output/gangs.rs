@@ -1,5 +1,5 @@
-//! A gang starts as a whole or not at all. If one of its grants is dropped after planning, all are
-//! dropped, and the gang is planned again (I13).
+//! Grants of gangs. A gang starts as a whole or not at all: if one of its grants is dropped after
+//! planning, all are dropped, and the gang is planned again (I13).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::plan::Grant;
 use crate::input::snapshot::Snapshot;
 
-/// Most grants that are carried out in one round, because a commit must end within the lease. No
-/// gang can be larger.
+/// Maximum number of grants of one round. A commit of more might outlast the lease of the leader.
+/// No gang can be larger.
 pub const MAX_GRANTS_PER_ROUND: usize = 10_000;
 
 /// User, application and gang.
 type GangKey = (UserName, String, String);
 
-/// Processes granted to each gang in a plan.
+/// Number of grants of each gang in a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GangGrants(BTreeMap<GangKey, usize>);
 
@@ -29,7 +29,7 @@ impl GangGrants {
         Self(counts)
     }
 
-    /// Drops the remaining grants of gangs that lost a grant. Returns true if there were any.
+    /// Drops the remaining grants of gangs that lost a grant. Returns true if any was dropped.
     pub fn drop_incomplete(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
         let remaining = Self::new(snapshot, grants);
         let count = grants.len();

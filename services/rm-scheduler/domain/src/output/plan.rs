@@ -1,4 +1,4 @@
-//! Result of one round. The committer carries it out in order and adds only ids and incarnations.
+//! The plan of one round. The committer carries it out in order and adds only ids and incarnations.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -63,7 +63,7 @@ pub struct Grant {
     /// Numbers of the GPUs that the process uses.
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Queue group chosen for the process.
+    /// User group whose quota is charged for the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
@@ -105,9 +105,10 @@ pub struct Receipt {
     pub quanta: u64,
     /// Milliseconds lost with the allocation, spent on starting or on tasks in flight.
     pub lost_ms: u64,
-    /// Work that gets the space. `None` if the entitlements alone required the preemption.
+    /// Work that gets the space. `None` if the process left only because of the entitlements.
     #[serde(default)]
     pub beneficiary: Option<WorkId>,
+    /// User of the beneficiary.
     #[serde(default)]
     pub for_user: Option<UserName>,
 }
@@ -118,7 +119,7 @@ pub struct Vacate {
     pub reason: VacateReason,
     /// Explanation for users, as one sentence.
     pub detail: String,
-    /// True if the node cannot respond, so that no confirmation is awaited.
+    /// True if the allocation ends at once, because its node cannot confirm the end.
     pub purge: bool,
 }
 
@@ -167,7 +168,7 @@ pub struct Verdict {
     pub detail: String,
     #[serde(default)]
     pub numbers: Numbers,
-    /// Reasons that would remain if the first one were resolved.
+    /// Reasons that would remain if `reason` were resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Reason>,
     /// Smallest change that would start one more process.
@@ -212,6 +213,7 @@ pub struct BudgetNumbers {
 }
 
 impl Numbers {
+    /// Returns the numbers by their names in the API.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let named = [
             ("counted_processes", self.counted_processes),

@@ -12,7 +12,7 @@ use super::shares::{ClassShare, Shares, Tally, UserShare, WorkShare};
 /// Shares that changed in one round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareDelta {
-    /// Work that left its class or user. It may have come back.
+    /// Work that left its class or user, with both. The same work may have come back since.
     pub departed: Vec<(Arc<str>, UserName, WorkId)>,
     /// Sums of the fleet, of all classes, and of users that may differ. Work is not included.
     pub shares: Shares,
@@ -22,12 +22,12 @@ pub struct ShareDelta {
     pub work: Vec<(WorkId, WorkShare)>,
 }
 
-/// One user of one class, with the number of its items in a [`ShareDelta`].
+/// One user of one class, with the number of its pieces of work in a [`ShareDelta`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserWorkCount {
     pub class: Arc<str>,
     pub user: UserName,
-    /// Number of consecutive items in `work` that belong to this user.
+    /// Number of consecutive entries of [`ShareDelta::work`] that belong to this user.
     pub work_count: usize,
 }
 
@@ -36,8 +36,8 @@ impl ShareDelta {
     pub fn by_user(&self) -> impl Iterator<Item = (&UserWorkCount, &[(WorkId, WorkShare)])> {
         let mut remaining = self.work.as_slice();
         self.users.iter().map(move |user| {
-            let (work, others) = remaining.split_at(user.work_count);
-            remaining = others;
+            let (work, rest) = remaining.split_at(user.work_count);
+            remaining = rest;
             (user, work)
         })
     }

@@ -1,4 +1,5 @@
-//! Checks that the shares add up. It shares no code with the computation of the shares.
+//! Sums of shares, and the check that the shares add up. The check shares no code with the
+//! computation of the shares. The sums that must hold are listed in `shares.rs`.
 
 use super::shares::{CapParts, ClassShare, Idle, PoolShare, Shares, Tally, UserShare, WorkShare};
 
@@ -51,14 +52,14 @@ impl CapParts {
     }
 }
 
-/// Collects the statements that are not true.
+/// Collects a text for each sum that does not add up.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
 impl Faults {
-    fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, level: &T, below: &T) {
-        if level != below {
-            self.0.push(format!("{name}: {level:?} is not {below:?}"));
+    fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, total: &T, sum: &T) {
+        if total != sum {
+            self.0.push(format!("{name}: {total:?} is not {sum:?}"));
         }
     }
 
@@ -71,11 +72,11 @@ impl Faults {
 
     fn check_pool(&mut self, name: &str, pool: &PoolShare) {
         let closed = pool.lost + pool.offline + pool.blocked + pool.declined + pool.withheld;
-        let what = |part: &str| format!("{part} of pool {name}");
-        self.check_equal(&what("total"), &pool.total, &(pool.usable + closed));
+        let name_of = |part: &str| format!("{part} of pool {name}");
+        self.check_equal(&name_of("total"), &pool.total, &(pool.usable + closed));
         let filled = pool.held + pool.free;
-        self.check_equal(&what("room"), &(pool.usable + pool.over), &filled);
-        self.check_equal(&what("idle"), &pool.free, &pool.idle.sum());
+        self.check_equal(&name_of("room"), &(pool.usable + pool.over), &filled);
+        self.check_equal(&name_of("idle"), &pool.free, &pool.idle.sum());
     }
 
     fn check_class(&mut self, name: &str, class: &ClassShare) {
@@ -143,6 +144,7 @@ impl Shares {
         faults.check_equal("held on closed nodes", &closed, &all.closed);
     }
 
+    /// Checks that each group of a tree has what the groups before it left.
     fn check_priorities(&self, faults: &mut Faults) {
         let mut tree = None;
         let mut available = 0;

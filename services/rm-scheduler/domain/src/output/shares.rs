@@ -37,7 +37,7 @@ pub struct Shares {
     /// Quanta held on nodes that are gone or belong to no pool.
     #[serde(rename = "elsewhere", default)]
     pub outside_pools: u64,
-    /// Priorities, sorted by tree and then in counting order.
+    /// Priorities, sorted by tree and then in the order in which they are served.
     #[serde(default)]
     pub priorities: Vec<PriorityShare>,
     pub classes: BTreeMap<String, ClassShare>,
@@ -49,6 +49,7 @@ pub struct Shares {
 /// Entitled and held quanta.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
+    /// Entitled quanta.
     pub due: u64,
     /// Part of `due` that comes from the division.
     pub divided: u64,
@@ -56,7 +57,9 @@ pub struct Tally {
     pub resting: u64,
     /// Part of `due` that is lent until other work can use the space.
     pub lent: u64,
+    /// Quanta of all allocations, including those that this plan grants.
     pub held: u64,
+    /// Part of `held` that was neither granted by this plan nor vacated.
     pub staying: u64,
     /// Part of `held` that this plan grants.
     pub granted: u64,
@@ -76,20 +79,23 @@ pub struct PoolShare {
     pub lost: u64,
     /// Quanta of nodes that an operator took offline.
     pub offline: u64,
+    /// Quanta of blocked nodes.
     pub blocked: u64,
     /// Quanta of nodes that decline new work themselves.
     pub declined: u64,
     /// Quanta of nodes that are closed by allocations without a class.
     pub withheld: u64,
+    /// Quanta of nodes that take work.
     pub usable: u64,
     /// Quanta held on usable nodes.
     pub held: u64,
     /// Quanta held on usable nodes by allocations that are never preempted.
     pub fixed: u64,
-    /// Quanta that shrunken usable nodes hold beyond their capacity.
+    /// Quanta that usable nodes hold beyond their capacity, because they shrank.
     pub over: u64,
-    /// Quanta held on the other nodes.
+    /// Quanta held on nodes of the pool that are not usable.
     pub held_closed: u64,
+    /// Free quanta on usable nodes.
     pub free: u64,
     pub idle: Idle,
 }
@@ -100,7 +106,8 @@ pub struct Idle {
     /// Quanta reserved for waiting work until the rest of its space is free.
     #[serde(rename = "meant")]
     pub reserved: u64,
-    /// Quanta that fit demand, but a rule forbids it: completing, churn or spreading.
+    /// Quanta into which wanted processes fit, but a rule forbids them. Examples are completing
+    /// work, protection from churn, and the spread of instances.
     #[serde(rename = "kept")]
     pub forbidden: u64,
     /// Quanta for which demand exists, but no process fits into the free space of a node.
@@ -186,7 +193,8 @@ pub struct WorkShare {
     pub tally: Tally,
 }
 
-/// Limits of the number of processes of a piece of work. An absent part sets no limit.
+/// Limits on the number of processes of a piece of work. The least is its cap. A part of `None`
+/// sets no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapParts {
     /// Limit from the work itself and its remaining tasks.

@@ -1,4 +1,4 @@
-//! Carried rows: the state of this round that the next round needs.
+//! Builds the state that this round carries over to the next one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     state::{Needy, RoundState, serve_order::reserve_work},
 };
 
-/// Returns the carried rows and the needy work.
+/// Returns the carried state and the needy work.
 pub(super) fn carry_over(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
     let limits_overage = state.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = state.needy();
@@ -62,8 +62,8 @@ fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     claims
 }
 
-/// Returns the last round in which each piece of work lost an allocation to others. Rounds that do
-/// not matter any more are left out (W-32).
+/// Returns the last round in which each piece of work lost an allocation to other work. Losses that
+/// no longer protect the work are left out (W-32).
 fn recent_preemptions(state: &RoundState) -> BTreeMap<WorkId, u64> {
     let Some(rounds) = state.settings.churn_rounds else {
         return BTreeMap::new();
