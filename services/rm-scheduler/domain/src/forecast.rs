@@ -3,12 +3,12 @@
 //! In: a snapshot, changes to it, and a limit of rounds. Out: two timelines, with and without the
 //! changes. Their difference is the effect of the changes.
 //!
-//! Rules: by the next round, granted processes run and vacated ones are gone. A job that runs has
-//! finished a first task. One cycle passes. A forecast ends when nothing changes any more, or at
-//! the limit.
+//! Rules: from one round to the next, time advances by one cycle. By then, granted processes run,
+//! vacated ones are gone, and a job that runs has finished a first task. A forecast ends when
+//! nothing changes any more, or at the limit.
 //!
-//! The number of remaining tasks never falls. A forecast therefore states how nodes are shared, and
-//! not when work is done. It reads only its input.
+//! The number of remaining tasks never falls, so a forecast does not show when work is done. It
+//! shows how the nodes are shared until then. It reads nothing but its input.
 
 mod changes;
 mod simulated_fleet;
@@ -37,7 +37,7 @@ pub struct Start {
     pub quanta: u64,
 }
 
-/// Departure of one process.
+/// Departure of one process, which was vacated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leave {
     pub round: u64,
@@ -48,7 +48,7 @@ pub struct Leave {
     pub quanta: u64,
     pub reason: VacateReason,
     pub detail: String,
-    /// True if the process started in this forecast. It does not exist in the fleet.
+    /// True if the process started in this forecast, so that it does not exist in the fleet.
     pub forecast: bool,
     /// Beneficiary and cost. `None` unless the process is preempted.
     pub receipt: Option<Receipt>,
@@ -91,10 +91,11 @@ pub struct Forecast {
     pub with: Timeline,
 }
 
-/// Change in the number of processes of one piece of work.
+/// Numbers of processes of one piece of work, with and without the changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     pub user: UserName,
+    /// Class or queue of the work.
     pub class: String,
     /// Present number of processes.
     pub now: u64,
@@ -123,8 +124,7 @@ pub fn stop_after(rounds: u64) -> impl FnMut(u64) -> bool {
     move |planned| planned < rounds
 }
 
-/// Compares a snapshot with a changed one. Use it for changes that [`Changes`] does not have, such
-/// as another policy.
+/// Forecasts the effect of any difference between two snapshots, for example of another policy.
 ///
 /// `task_ms` is the duration of a task, for work that has not finished one. `may_continue` gets the
 /// number of planned rounds before each round, and stops both timelines in the same round.
@@ -150,14 +150,15 @@ pub fn compare(
     let with = with.timeline;
     let without = without.map_or_else(|| with.clone(), |running| running.timeline);
     let mut now: BTreeMap<WorkId, u64> = BTreeMap::new();
-    for held in snapshot.allocations.values().filter(|held| !held.leaving) {
-        *now.entry(held.work.clone()).or_default() += 1;
+    let allocations = snapshot.allocations.values();
+    for allocation in allocations.filter(|allocation| !allocation.leaving) {
+        *now.entry(allocation.work.clone()).or_default() += 1;
     }
     Forecast { now, without, with }
 }
 
 impl Forecast {
-    /// Returns the work with a different number of processes at the end.
+    /// Returns the work whose final number of processes differs between the two timelines.
     pub fn moves(&self) -> BTreeMap<WorkId, Move> {
         let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
         for (timeline, has_changes) in [(&self.without, false), (&self.with, true)] {
@@ -225,8 +226,8 @@ impl<'a> RunningTimeline<'a> {
     }
 }
 
-/// Returns the number of quiet rounds after which something may still happen. When a recent donor
-/// loses its protection, it can give processes again, and waiting work can start (W-32).
+/// Returns the number of quiet rounds after which the fleet may still change. Work that gave up
+/// processes is protected for some rounds. After them, waiting work may get its space (W-32).
 fn max_quiet_rounds(snapshot: &Snapshot, plan: &Plan) -> u64 {
     let may_start = |verdict: &Verdict| {
         matches!(
@@ -286,16 +287,16 @@ impl Timeline {
             .map(|receipt| (&receipt.allocation, receipt))
             .collect();
         for vacate in &plan.vacates {
-            let Some(held) = snapshot.allocations.get(&vacate.allocation) else {
+            let Some(allocation) = snapshot.allocations.get(&vacate.allocation) else {
                 continue;
             };
             self.leaves.push(Leave {
                 round,
                 allocation: vacate.allocation.clone(),
-                work: held.work.clone(),
-                user: held.user.clone(),
-                node: held.node.clone(),
-                quanta: held.quanta,
+                work: allocation.work.clone(),
+                user: allocation.user.clone(),
+                node: allocation.node.clone(),
+                quanta: allocation.quanta,
                 reason: vacate.reason,
                 detail: vacate.detail.clone(),
                 forecast: simulated_fleet::is_forecast(&vacate.allocation),

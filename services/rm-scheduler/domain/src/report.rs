@@ -1,11 +1,12 @@
 //! Step 9: reports what changed since the last round.
 //!
 //! Input: the state after all decisions, and the rows of the last report. Output: changed verdicts
-//! and changed shares. Waiting work is checked each round, unless its tree is idle. Other work is
-//! checked if its row is dirty. After a rebuild of the index, all work is reported, without a
-//! difference to the last report.
+//! and changed shares. Waiting work is checked in each round in which its tree is planned (an idle
+//! tree is not). Other work is checked if its row is dirty, which means written since the last
+//! round. After a rebuild of the index, all work is reported, without a difference to the last
+//! report.
 //!
-//! The retained rows and sums equal those of a report of all work. Names and sentences are made
+//! The retained rows and sums equal those of a report of all work. Names and sentences are built
 //! only when a report is read.
 //!
 //! This step decides nothing.
@@ -77,8 +78,8 @@ impl LastReport {
         }
     }
 
-    /// Returns live work that may have changed: waiting work in trees that are not idle, and dirty
-    /// work.
+    /// Returns the work whose report may have changed: waiting work in trees that are not idle, and
+    /// dirty work that still exists.
     fn changed_work(
         &mut self,
         state: &RoundState,
@@ -132,7 +133,7 @@ impl LastReport {
         (self.verdicts_of(state, &changed), delta)
     }
 
-    /// Returns the shares that are in the sums of a user.
+    /// Returns the shares of this work that are part of the sums of a user.
     fn counted_shares(
         &self,
         state: &RoundState,
@@ -181,7 +182,7 @@ impl LastReport {
         rows.collect()
     }
 
-    /// Returns the sums, with all work under its user.
+    /// Returns the shares of the fleet, classes and users, with the shares of all work.
     pub fn shares(&self, index: &FleetIndex) -> Shares {
         let mut shares_with_work = self.sums.clone();
         for served in &index.classes {

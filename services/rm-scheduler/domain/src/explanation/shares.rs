@@ -34,7 +34,7 @@ pub(crate) fn departed_work(state: &RoundState) -> Vec<(Arc<str>, UserName, Work
     departed.collect()
 }
 
-/// Returns the sums of the fleet with the classes that [`update_sums`] returned.
+/// Returns the sums of the fleet, but with these classes, which [`update_sums`] returned.
 pub(crate) fn changed_sums(sums: &Shares, classes: BTreeMap<String, ClassShare>) -> Shares {
     Shares {
         classes,
@@ -55,7 +55,7 @@ pub(crate) fn compute_sums(
     sums
 }
 
-/// Updates all sums. Returns every class, but only the users that changed.
+/// Updates all sums. Returns all classes, each with only the users that changed.
 pub(crate) fn update_sums(
     state: &RoundState,
     pools: &mut Pools,
@@ -96,7 +96,7 @@ fn empty_class_share(state: &RoundState, class_state: &ClassState) -> ClassShare
     }
 }
 
-/// Updates the users of a class. Returns those with changed sums or with reported work.
+/// Updates the users of a class. Returns the users with changed sums or with reported work.
 fn update_users(
     class_state: &ClassState,
     class_totals: &mut ClassTotals,
@@ -117,22 +117,22 @@ fn update_users(
     class.tally = Tally::default();
     for (position, (name, user)) in class.users.iter_mut().enumerate() {
         let sum = &mut class_totals.users[class_totals.by_name[position]];
-        let due = class_state
+        let entitled_quanta = class_state
             .user_entitlements
             .get(position)
             .copied()
             .unwrap_or(0);
         let assigned = if is_fair_share {
-            due
+            entitled_quanta
         } else {
             sum.tally.divided
         };
         let unused = assigned.saturating_sub(sum.tally.divided);
         class.tally.add(&sum.tally);
         assigned_to_users += assigned;
-        let now = (assigned, unused, sum.tally);
-        if sum.reported_position.take().is_some() || user.sums() != now {
-            (user.assigned, user.unused, user.tally) = now;
+        let new_sums = (assigned, unused, sum.tally);
+        if sum.reported_position.take().is_some() || user.sums() != new_sums {
+            (user.assigned, user.unused, user.tally) = new_sums;
             rebuilt.push((name.clone(), user.clone()));
         }
     }
@@ -155,8 +155,8 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let policy = state.policy(work);
     // The quanta of a reservation are those of its node, so they are known only once it has a node.
     let node_quanta = || {
-        let promised = state.whole_nodes_for(work).first();
-        let promised = promised.map(|node| state.nodes[*node].quanta);
+        let promised_node = state.whole_nodes_for(work).first();
+        let promised = promised_node.map(|node| state.nodes[*node].quanta);
         promised.or_else(|| {
             Some(state.allocations[state.work_record(work).allocations.first()?].quanta)
         })
@@ -227,6 +227,7 @@ fn sum_allocations(state: &RoundState, allocations: impl Iterator<Item = AllocIx
     tally
 }
 
+/// Sums the allocations of work without a class.
 fn unclassed_tally(state: &RoundState) -> Tally {
     sum_allocations(state, state.index.unclassed.iter().copied())
 }

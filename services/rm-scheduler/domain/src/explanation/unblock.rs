@@ -1,5 +1,5 @@
-//! Waiting work: the further reasons for its wait, and the smallest change that would let one more
-//! process start.
+//! The unblock of waiting work: the smallest change that would let one more process start. Also the
+//! further reasons for the wait.
 //!
 //! Both come from the state after all decisions and from the functions that decided.
 
@@ -11,7 +11,7 @@ use crate::{
     ids::{ClassIx, NodeIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     output::{
-        detail::UncountedDimension,
+        detail::LackingDimension,
         plan::{Reason, Unblock},
     },
     state::{
@@ -25,24 +25,25 @@ use crate::{
 pub(crate) struct NearestNode {
     pub node: NodeIx,
     /// Quanta that the node lacks.
-    pub lacking: u64,
-    /// Dimension that the node lacks although it has the quanta, if any.
-    pub uncounted: Option<UncountedDimension>,
+    pub lacking_quanta: u64,
+    /// Dimension that the node lacks although it has enough quanta. `None` if it lacks none.
+    pub lacking_dimension: Option<LackingDimension>,
 }
 
 impl NearestNode {
     /// Returns whether both nodes lead to the same verdict. A verdict names a node only if the node
     /// lacks quanta.
     pub fn give_same_verdict(one: Option<&Self>, other: Option<&Self>) -> bool {
-        let reported = |it: &Self| {
-            let named = (it.lacking > 0).then_some(it.node);
-            (named, it.lacking, it.uncounted)
+        let reported = |nearest: &Self| {
+            let named = (nearest.lacking_quanta > 0).then_some(nearest.node);
+            (named, nearest.lacking_quanta, nearest.lacking_dimension)
         };
         one.map(reported) == other.map(reported)
     }
 }
 
-/// Results that several pieces of work share in one round.
+/// Finds unblocks and further reasons. Caches results that several pieces of work share in one
+/// round.
 #[derive(Default)]
 pub(crate) struct UnblockFinder {
     nearest: FxHashMap<WorkShape, Option<NearestNode>>,
@@ -86,7 +87,7 @@ impl UnblockFinder {
         let nearest = self.nearest(state, work);
         // Without a nearest node, all suitable nodes are closed.
         if nearest.map_or(has_host, |nearest| {
-            nearest.lacking > 0 || nearest.uncounted.is_some()
+            nearest.lacking_quanta > 0 || nearest.lacking_dimension.is_some()
         }) {
             add(match state.policy(work) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
@@ -123,7 +124,7 @@ impl UnblockFinder {
             | Reason::UnknownClass
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
-            Reason::AllotmentExceeded => structural::raise_allotment(state, work)?,
+            Reason::AllotmentExceeded => structural::fit_into_allotment(state, work)?,
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
                 match (
                     find_missing_resource(state, work),
@@ -141,7 +142,7 @@ impl UnblockFinder {
                 node: find_blocked_node(state, work)?,
             },
             Reason::KeptApart => match self.nearest(state, work) {
-                Some(nearest) if nearest.lacking > 0 => free_space_on(state, nearest),
+                Some(nearest) if nearest.lacking_quanta > 0 => free_space_on(state, nearest),
                 _ => Unblock::AddNode { quanta },
             },
             Reason::ZeroShare if self.has_competitors(state, work) => {
@@ -154,18 +155,18 @@ impl UnblockFinder {
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => self.get_space(state, work),
+            | Reason::ResourcesExhausted => self.change_for_space(state, work),
             _ => return None,
         })
     }
 
     /// Returns the change that gives work space on its nearest node.
-    fn get_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
+    fn change_for_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
         let quanta = state.work[work].process_quanta;
         match self.nearest(state, work) {
             None => structural::open_or_add_node(state, work),
-            Some(nearest) if nearest.lacking > 0 => free_space_on(state, nearest),
-            Some(nearest) if nearest.uncounted.is_some() => Unblock::AddNode { quanta },
+            Some(nearest) if nearest.lacking_quanta > 0 => free_space_on(state, nearest),
+            Some(nearest) if nearest.lacking_dimension.is_some() => Unblock::AddNode { quanta },
             Some(_) => Unblock::Wait {
                 leaving_processes: 1,
             },
@@ -175,10 +176,11 @@ impl UnblockFinder {
     /// Returns the nearest node for this work. The result is cached by shape, unless the work is
     /// constrained.
     pub fn nearest(&mut self, state: &RoundState, work: WorkIx) -> Option<NearestNode> {
-        let nearest_node = |(node, lacking)| NearestNode {
+        let nearest_node = |(node, lacking_quanta)| NearestNode {
             node,
-            lacking,
-            uncounted: uncounted_dimension(state, work, node).filter(|_| lacking == 0),
+            lacking_quanta,
+            lacking_dimension: find_lacking_dimension(state, work, node)
+                .filter(|_| lacking_quanta == 0),
         };
         if state.work_record(work).is_constrained() {
             return find_nearest_for_work(state, work).map(nearest_node);
@@ -237,30 +239,35 @@ impl UnblockFinder {
 fn free_space_on(state: &RoundState, nearest: NearestNode) -> Unblock {
     Unblock::FreeRoom {
         node: state.node_record(nearest.node).name.clone(),
-        quanta: nearest.lacking,
+        quanta: nearest.lacking_quanta,
     }
 }
 
 /// Returns the first dimension of the work that the future space of a node lacks, regardless of
 /// quanta.
-fn uncounted_dimension(
+fn find_lacking_dimension(
     state: &RoundState,
     work: WorkIx,
     node: NodeIx,
-) -> Option<UncountedDimension> {
+) -> Option<LackingDimension> {
     let (space, size) = (state.future_free(node), state.size(work));
-    let is_short_of =
-        |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
+    let is_short_of = |name: &_, amount: &u64| {
+        space
+            .size
+            .extras
+            .get(name)
+            .is_none_or(|available| available < amount)
+    };
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
     if size.cpu_milli > space.size.cpu_milli {
-        Some(UncountedDimension::Cpu)
+        Some(LackingDimension::Cpu)
     } else if space.count_fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > space.size.gpu_milli
     {
-        Some(UncountedDimension::Gpu)
+        Some(LackingDimension::Gpu)
     } else if extras.any(|(name, amount)| is_short_of(name, amount)) {
-        Some(UncountedDimension::Other)
+        Some(LackingDimension::Other)
     } else {
-        (size.memory_bytes > space.size.memory_bytes).then_some(UncountedDimension::Memory)
+        (size.memory_bytes > space.size.memory_bytes).then_some(LackingDimension::Memory)
     }
 }
 
@@ -292,11 +299,11 @@ fn find_nearest_for_work(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u6
     let mut nearest: Option<(NodeIx, u64)> = None;
     for node in candidates {
         let future_quanta = state.future_quanta_for(node, Some(work));
-        let lacking = work_state.process_quanta.saturating_sub(future_quanta);
-        if nearest.is_none_or(|(_, min)| lacking < min) {
-            nearest = Some((node, lacking));
+        let lacking_quanta = work_state.process_quanta.saturating_sub(future_quanta);
+        if nearest.is_none_or(|(_, min)| lacking_quanta < min) {
+            nearest = Some((node, lacking_quanta));
         }
-        if lacking == 0 {
+        if lacking_quanta == 0 {
             break;
         }
     }
@@ -344,8 +351,8 @@ mod tests {
         assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });
     }
 
-    /// The unblock of `zero_share` helps: a higher weight if there is a rival class, and more space
-    /// if there is none.
+    /// If another class has the same priority, the unblock of `zero_share` is a higher weight.
+    /// Otherwise it is more space. After either change, the work gets a process.
     #[test]
     fn the_unblock_of_zero_share_leads_to_a_share() {
         for (priority, expected) in [
@@ -373,7 +380,7 @@ mod tests {
         }
     }
 
-    /// A dimension that the quantum does not count is named in the verdict (D6).
+    /// The quantum counts memory only. The node has memory for a process, but lacks CPU (D6).
     #[test]
     fn a_lacking_dimension_outside_the_quantum_is_named() {
         let mut fixture = Fixture::eager().nodes(&[8]);

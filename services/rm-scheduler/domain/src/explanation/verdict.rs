@@ -17,7 +17,7 @@ use crate::{
     index::ClassRecord,
     input::snapshot::Policy,
     output::{
-        detail::{Detail, UncountedDimension},
+        detail::{Detail, LackingDimension},
         plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
         reason::Deferral,
         shares::Counts,
@@ -25,18 +25,19 @@ use crate::{
     state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::find_permanent_reason},
 };
 
-/// Explanations for work that no node can take, by home pool, policy, and quanta and size of one
-/// process.
+/// Explanations for work that no node can take. The key is home pool, policy, and the quanta and
+/// size of one process.
 type PermanentExplanations<'a> =
     BTreeMap<(Option<PoolIx>, Option<Policy>, u64, &'a Size), Explanation>;
 
-/// Stored part of a verdict. Class and counts are stored elsewhere.
+/// The part of a verdict that is stored. Class and counts come from the row of the report.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Finding {
     reason: Reason,
     refused: bool,
     waits: bool,
     detail: Detail,
+    /// `None` if the work does not wait.
     suggestion: Option<Box<Suggestion>>,
 }
 
@@ -123,12 +124,13 @@ impl<'a> VerdictBuilder<'a> {
     /// Returns the verdict on this work. `wait` is the reason of its wait, if it waits.
     pub fn find(&mut self, state: &RoundState<'a>, work: WorkIx, wait: Option<Reason>) -> Finding {
         let work_state = &state.work[work];
-        let has = work_state.process_count();
+        let current = work_state.process_count();
         let explanation = match &work_state.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
             None => explain_without_deferral(state, work, wait, self),
         };
-        let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
+        let counts_as_waiting =
+            |reason| current == 0 || reason == Reason::WaitingForDefragmentation;
         let waits = work_state.deferral.is_some()
             || state.find_budget_stop(work).is_some()
             || wait.is_some_and(counts_as_waiting);
@@ -172,7 +174,7 @@ fn explain_without_deferral<'a>(
     builder: &mut VerdictBuilder<'a>,
 ) -> Explanation {
     let work_state = &state.work[work];
-    let has = work_state.process_count();
+    let current = work_state.process_count();
     let is_fair_share = state.policy(work) == Some(Policy::FairShare);
     if work_state.ended {
         return Explanation::new(Reason::Satisfied, Detail::ProcessLost);
@@ -190,16 +192,16 @@ fn explain_without_deferral<'a>(
         return Explanation::new(Reason::Satisfied, Detail::WantsNoProcess);
     }
     let base = work_state.cap.base;
-    if has >= base {
+    if current >= base {
         return Explanation::new(Reason::Satisfied, Detail::HasAllUsable);
     }
-    if has == 0 && is_fair_share && work_state.reach == 0 {
+    if current == 0 && is_fair_share && work_state.reach == 0 {
         return explain_permanent(state, work, &mut builder.permanent);
     }
-    if has >= work_state.cap.now && has > 0 {
-        return explain_growth_limit(work_state, has);
+    if current >= work_state.cap.now && current > 0 {
+        return explain_growth_limit(work_state, current);
     }
-    if has == 0 {
+    if current == 0 {
         return Explanation::new(Reason::ZeroShare, Detail::NoProcess);
     }
     if is_fair_share {
@@ -237,9 +239,9 @@ fn explain_waiting(
     unblock_finder: &mut UnblockFinder,
 ) -> Explanation {
     let work_state = &state.work[work];
-    let (due, has) = (work_state.entitlement, work_state.process_count());
+    let (due, current) = (work_state.entitlement, work_state.process_count());
     if let Some(budget_stop) = state.find_budget_stop(work) {
-        let sentence = Detail::text(budget_sentence(state, budget_stop, due, has));
+        let sentence = Detail::text(budget_sentence(state, budget_stop, due, current));
         return Explanation::new(Reason::WaitingForPreemption, sentence);
     }
     let preempts_all_excess = !state.settings.evict_for_somebody;
@@ -256,13 +258,14 @@ fn explain_waiting(
     if work_state.reserved > 0 || (waits_for_preemption && preempts_all_excess) {
         return Explanation::new(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
-    // Other work is not reported again when nodes change, so nodes must not influence its verdict.
+    // Work without a wait reason is not reported again when nodes change, so its verdict must not
+    // depend on nodes.
     let nearest = wait
         .is_some()
         .then(|| unblock_finder.nearest(state, work))
         .flatten();
-    let detail = match nearest.and_then(|nearest| nearest.uncounted) {
-        Some(dimension) => Detail::LacksUncounted {
+    let detail = match nearest.and_then(|nearest| nearest.lacking_dimension) {
+        Some(dimension) => Detail::LacksDimension {
             dimension,
             counted: is_counted(state, work, dimension),
         },
@@ -272,19 +275,19 @@ fn explain_waiting(
 }
 
 /// Returns whether the quantum counts this dimension (D6).
-fn is_counted(state: &RoundState, work: WorkIx, dimension: UncountedDimension) -> bool {
+fn is_counted(state: &RoundState, work: WorkIx, dimension: LackingDimension) -> bool {
     let quantum = &state.index.quantum(state.home(work)).0;
     match dimension {
-        UncountedDimension::Memory => quantum.memory_bytes > 0,
-        UncountedDimension::Cpu => quantum.cpu_milli > 0,
-        UncountedDimension::Gpu => quantum.gpu_milli > 0,
-        UncountedDimension::Other => !quantum.extras.is_empty(),
+        LackingDimension::Memory => quantum.memory_bytes > 0,
+        LackingDimension::Cpu => quantum.cpu_milli > 0,
+        LackingDimension::Gpu => quantum.gpu_milli > 0,
+        LackingDimension::Other => !quantum.extras.is_empty(),
     }
 }
 
-/// Returns the detail for work that waits for natural churn, because the preemption budget is spent
-/// (B5).
-fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, due: u64, has: u64) -> String {
+/// Returns the sentence for work that waits until processes end by themselves, because the
+/// preemption budget is spent (B5).
+fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, due: u64, current: u64) -> String {
     let pool = state.forest.name(budget_stop.pool);
     let subject = if budget_stop.is_user_budget {
         format!("a user whose processes would have to leave pool {pool:?}")
@@ -293,7 +296,7 @@ fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, due: u64, has: 
     };
     let (spent, allowed, needed) = (budget_stop.spent, budget_stop.allowed, budget_stop.needed);
     format!(
-        "due {}, has {has}: {subject} has given up {spent} of {} an hour, and needs to give up \
+        "due {}, has {current}: {subject} has given up {spent} of {} an hour, and needs to give up \
          {needed} more; it waits until others end by themselves",
         processes(due),
         quanta(allowed)
@@ -316,11 +319,11 @@ fn anti_affinity_sentence(apart: &Apart) -> String {
 
 /// Returns the explanation for work that its growth cap limits: by start-up, by doubling or by
 /// prediction.
-fn explain_growth_limit(work: &WorkState, has: u64) -> Explanation {
+fn explain_growth_limit(work: &WorkState, current: u64) -> Explanation {
     if work.cap.starting {
         return Explanation::new(Reason::InitializationCap, Detail::FirstTask);
     }
-    if work.cap.steady <= has {
+    if work.cap.steady <= current {
         return Explanation::new(Reason::Satisfied, Detail::EndsSooner);
     }
     Explanation::new(Reason::InitializationCap, Detail::Doubles)

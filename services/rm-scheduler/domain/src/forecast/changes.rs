@@ -6,12 +6,15 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::input::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
 
-/// Any combination of changes. A name that is not in the snapshot changes nothing.
+/// Any combination of changes. Names to withdraw, drain or lose that the snapshot does not have are
+/// ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
+    /// Work that is submitted.
     pub submissions: BTreeMap<WorkId, Demand>,
-    /// Milliseconds of a task, by submitted work. A missing entry stands for an hour.
+    /// Duration of one task in milliseconds, by submitted work. A missing entry stands for an hour.
     pub task_ms: BTreeMap<WorkId, u64>,
+    /// Work that is withdrawn.
     pub withdraw: BTreeSet<WorkId>,
     /// Nodes that are evacuated and take no new work.
     pub drain: BTreeSet<NodeName>,

@@ -1,4 +1,4 @@
-//! Moves the copy of the fleet from one round to the next.
+//! The copy of the fleet that a forecast moves from one round to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::{
     state::budget,
 };
 
-/// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, because those
-/// continue with a hexadecimal digit. A later grant has a greater id, as in the fleet.
+/// Prefix of the ids of forecast allocations. They sort after all ids of the fleet, which continue
+/// with a hexadecimal digit. A later grant has a greater id, as in the fleet.
 const FORECAST_PREFIX: &str = "alc_what-if-";
 
 /// Milliseconds of a task of unknown duration. The value is so large that prediction limits no job
@@ -25,10 +25,10 @@ pub(super) fn is_forecast(id: &AllocationId) -> bool {
 
 pub(super) struct SimulatedFleet<'a> {
     snapshot: Snapshot,
-    /// Milliseconds of a task by work, for work that has not finished one.
+    /// Duration of one task in milliseconds, by work that has not finished one.
     task_ms: &'a BTreeMap<WorkId, u64>,
     /// Number of forecast allocations so far.
-    started: u64,
+    started_count: u64,
 }
 
 impl<'a> SimulatedFleet<'a> {
@@ -36,7 +36,7 @@ impl<'a> SimulatedFleet<'a> {
         Self {
             snapshot,
             task_ms,
-            started: 0,
+            started_count: 0,
         }
     }
 
@@ -44,21 +44,21 @@ impl<'a> SimulatedFleet<'a> {
         &self.snapshot
     }
 
-    /// Carries out a plan and lets a cycle pass. Returns true if the fleet changed.
+    /// Carries out a plan and advances the time by one cycle. Returns true if the fleet changed.
     pub fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut changed = !plan.is_empty();
         let vacated: BTreeSet<&AllocationId> =
             plan.vacates.iter().map(|it| &it.allocation).collect();
         let now = self.snapshot.now;
-        self.snapshot.allocations.retain(|id, held| {
-            let leaves = held.leaving || vacated.contains(id);
+        self.snapshot.allocations.retain(|id, allocation| {
+            let leaves = allocation.leaving || vacated.contains(id);
             changed |= leaves;
             !leaves
         });
-        for held in self.snapshot.allocations.values_mut() {
-            changed |= !held.running;
-            held.running = true;
-            held.running_since.get_or_insert(now);
+        for allocation in self.snapshot.allocations.values_mut() {
+            changed |= !allocation.running;
+            allocation.running = true;
+            allocation.running_since.get_or_insert(now);
         }
         for grant in &plan.grants {
             self.start(grant);
@@ -74,28 +74,32 @@ impl<'a> SimulatedFleet<'a> {
     }
 
     fn start(&mut self, grant: &Grant) {
-        self.started += 1;
+        self.started_count += 1;
         let now = self.snapshot.now;
-        let held = Allocation {
+        let allocation = Allocation {
             running: true,
             running_since: Some(now),
             ..grant.to_allocation(now)
         };
-        let id = AllocationId::new(format!("{FORECAST_PREFIX}{:09}", self.started))
+        let id = AllocationId::new(format!("{FORECAST_PREFIX}{:09}", self.started_count))
             .expect("letters, digits and signs that a name may have");
-        self.snapshot.allocations.insert(id, held);
+        self.snapshot.allocations.insert(id, allocation);
     }
 
-    /// Ends the start-up of jobs that run: each has finished a first task.
+    /// Ends the start-up of jobs that run: each finishes a first task. Returns true if any
+    /// job did.
     fn finish_first_tasks(&mut self) -> bool {
         let (demand, mut changed) = (&mut self.snapshot.demand, false);
-        let starting =
+        let is_starting =
             |it: &Demand| it.kind == WorkKind::Job && (it.task_ms.is_none() || !it.runnable);
-        for held in self.snapshot.allocations.values() {
-            let Some(demand) = demand.get_mut(&held.work).filter(|it| starting(it)) else {
+        for allocation in self.snapshot.allocations.values() {
+            let Some(demand) = demand
+                .get_mut(&allocation.work)
+                .filter(|demand| is_starting(demand))
+            else {
                 continue;
             };
-            let task_ms = self.task_ms.get(&held.work).copied();
+            let task_ms = self.task_ms.get(&allocation.work).copied();
             demand
                 .task_ms
                 .get_or_insert(task_ms.unwrap_or(UNKNOWN_TASK_MS));

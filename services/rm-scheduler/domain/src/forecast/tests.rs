@@ -1,3 +1,6 @@
+//! Forecasts are compared with expected moves, and with the rounds that the fixture runs
+//! afterwards.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -9,12 +12,14 @@ use crate::{
     },
 };
 
+/// Returns a job that is not in the fleet, with its id.
 fn new_job(fixture: &mut Fixture, id: &str, user: &str, quanta: u64) -> (WorkId, Demand) {
     fixture.job(id, user, quanta);
     let demand = fixture.snapshot.demand.remove(&work_id(id)).unwrap();
     (work_id(id), demand)
 }
 
+/// Returns the changes that submit one job with processes of one quantum.
 fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Changes {
     let (work, mut demand) = new_job(fixture, id, user, 1);
     demand.max_processes = processes;
@@ -24,7 +29,7 @@ fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Change
     }
 }
 
-/// Builds two nodes of 4 quanta, all held by one job.
+/// Builds a fleet of two nodes of 4 quanta, all held by the job `old` of user `ann`.
 fn full_fleet() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1);
@@ -196,7 +201,7 @@ fn a_stopped_comparison_reports_the_rounds_it_planned() {
     assert_eq!((result.with.rounds, result.with.settled), (1, false));
 }
 
-/// Compares each start and each departure with those of the fixture.
+/// The fixture runs the same rounds. Each start and each departure must be the same.
 #[test]
 fn a_forecast_equals_the_rounds_that_follow() {
     let mut fixture = full_fleet();
@@ -275,7 +280,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Compares the plans of each round.
+    /// The fixture runs the same rounds for a random fleet with random changes. Each start and each
+    /// departure must be the same.
     #[test]
     fn the_forecast_of_any_fleet_with_any_changes_equals_the_rounds_that_follow(
         nodes in nodes(),
@@ -291,9 +297,9 @@ proptest! {
             fixture.step();
         }
         let mut changes = Changes::default();
-        for (index, request) in after.iter().enumerate() {
+        for (index, spec) in after.iter().enumerate() {
             let id = format!("x{index:02}");
-            add_work(&mut fixture, &id, request);
+            add_work(&mut fixture, &id, spec);
             let demand = fixture.snapshot.demand.remove(&work_id(&id)).unwrap();
             changes.submissions.insert(work_id(&id), demand);
         }

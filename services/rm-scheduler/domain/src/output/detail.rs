@@ -1,4 +1,5 @@
-//! Templates of the sentences in verdicts.
+//! Sentences of verdicts. A [`Detail`] is stored as a template, and the numbers are filled in when
+//! a verdict is read.
 
 use std::borrow::Cow;
 
@@ -6,15 +7,16 @@ use hayward_vocabulary::plural::{processes, quanta};
 
 use crate::output::shares::Counts;
 
-/// A dimension of a size that quanta do not count (D6).
+/// Dimension of which a node lacks an amount, although it has enough quanta (D6).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UncountedDimension {
+pub(crate) enum LackingDimension {
     Memory,
     Cpu,
     Gpu,
     Other,
 }
 
+/// One sentence of a verdict, without its numbers. [`Detail::sentence`] has the texts.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Detail {
     Text(Box<Cow<'static, str>>),
@@ -24,13 +26,15 @@ pub(crate) enum Detail {
     NoProcess,
     AtFairShare,
     NoMoreSpace {
+        /// Number of processes that the work wants.
         base: u64,
     },
     CannotFit(Box<Cow<'static, str>>),
     OthersLeaveFirst,
     SpaceIsSplit,
-    LacksUncounted {
-        dimension: UncountedDimension,
+    LacksDimension {
+        dimension: LackingDimension,
+        /// True if the quantum counts the dimension.
         counted: bool,
     },
     FirstTask,
@@ -45,65 +49,65 @@ impl Detail {
 
     /// Returns one sentence for users, with the numbers of the work.
     pub fn sentence(&self, counts: &Counts) -> String {
-        let (has, due) = (counts.current, counts.counted);
+        let (current, due) = (counts.current, counts.counted);
         let process_size = quanta(counts.quanta);
         match self {
             Self::Text(text) => text.to_string(),
             Self::ProcessLost => "its process is gone; its owner has to ask anew".to_owned(),
             Self::WantsNoProcess => "holds itself back: it wants no process now".to_owned(),
-            Self::HasAllUsable if has == 1 => "has the one process it can use".to_owned(),
-            Self::HasAllUsable => format!("has all {has} processes it can use"),
+            Self::HasAllUsable if current == 1 => "has the one process it can use".to_owned(),
+            Self::HasAllUsable => format!("has all {current} processes it can use"),
             Self::NoProcess => format!("competition leaves it no process of {process_size}"),
             Self::AtFairShare => format!(
                 "has its share of {}; the rest belongs to others",
-                processes(has)
+                processes(current)
             ),
             Self::NoMoreSpace { base } => {
-                format!("has {has} of {}; no more room", processes(*base))
+                format!("has {current} of {}; no more room", processes(*base))
             }
             Self::CannotFit(cause) => format!("one process needs {process_size}: {cause}"),
             Self::OthersLeaveFirst => {
                 format!(
-                    "due {}, has {has}: others have to leave first",
+                    "due {}, has {current}: others have to leave first",
                     processes(due)
                 )
             }
             Self::SpaceIsSplit => format!(
-                "due {} of {process_size}, has {has}: the free room is split over nodes",
+                "due {} of {process_size}, has {current}: the free room is split over nodes",
                 processes(due)
             ),
-            Self::LacksUncounted { dimension, counted } => {
+            Self::LacksDimension { dimension, counted } => {
                 let dimension = dimension_name(*dimension);
                 let uncounted = ", which the quantum of the policy does not count";
                 format!(
-                    "due {}, has {has}: the nearest node has quanta for another, and too little \
-                     {dimension}{}",
+                    "due {}, has {current}: the nearest node has quanta for another, and too \
+                     little {dimension}{}",
                     processes(due),
                     if *counted { "" } else { uncounted }
                 )
             }
             Self::FirstTask => format!(
                 "has {} until its first task has shown how long one takes",
-                processes(has)
+                processes(current)
             ),
             Self::EndsSooner => format!(
                 "will be done before more than {} could help",
-                processes(has)
+                processes(current)
             ),
             Self::Doubles => format!(
                 "has {} and at most doubles from round to round",
-                processes(has)
+                processes(current)
             ),
         }
     }
 }
 
-fn dimension_name(dimension: UncountedDimension) -> &'static str {
+fn dimension_name(dimension: LackingDimension) -> &'static str {
     match dimension {
-        UncountedDimension::Memory => "memory",
-        UncountedDimension::Cpu => "cpu",
-        UncountedDimension::Gpu => "gpu",
-        UncountedDimension::Other => "of a named resource",
+        LackingDimension::Memory => "memory",
+        LackingDimension::Cpu => "cpu",
+        LackingDimension::Gpu => "gpu",
+        LackingDimension::Other => "of a named resource",
     }
 }
 

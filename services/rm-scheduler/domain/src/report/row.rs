@@ -1,4 +1,4 @@
-//! The last report of one piece of work.
+//! The row of one piece of work in the last report: its verdict and its share.
 
 use std::hint::black_box;
 
@@ -23,13 +23,13 @@ pub(super) struct Row {
     /// User whose sums contain the share. `None` if no sums contain it.
     user: Option<UserIx>,
     share: Option<WorkShare>,
-    /// Quanta of one process as requested. A whole node may have more.
+    /// Quanta of one process as requested. A whole node that is granted may have more.
     process_quanta: u64,
     finding: Option<Finding>,
 }
 
 impl Row {
-    /// Writes the present verdict and share. Returns true if the verdict changed.
+    /// Replaces the row by the present verdict and share. Returns true if the verdict changed.
     pub fn update<'a>(
         &mut self,
         state: &RoundState<'a>,
@@ -117,9 +117,9 @@ pub(super) fn fill_rows(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) ->
 pub(super) fn prefetch(
     state: &RoundState,
     rows: &TypedVec<WorkIx, Row>,
-    items: impl Iterator<Item = WorkIx>,
+    all: impl Iterator<Item = WorkIx>,
 ) {
-    for work in items {
+    for work in all {
         let (work_state, record, row) = (&state.work[work], state.work_record(work), &rows[work]);
         black_box((
             work_state.process_quanta,

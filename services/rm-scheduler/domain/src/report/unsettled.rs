@@ -1,5 +1,5 @@
-//! Unsettled work, which waits or is refused. Its verdict can depend on anything, so it is checked
-//! in every round in which its tree is not idle.
+//! Unsettled work: work that waits or is refused. The verdict on such work can change without a
+//! change of the work itself. It is checked in every round in which its tree is not idle.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,21 @@ use crate::{
     state::RoundState,
 };
 
-/// Unsettled work by tree.
+/// Unsettled work by tree of pools. The tree is `None` for work without a pool.
 #[derive(Default)]
 pub(super) struct Unsettled(BTreeMap<Option<PoolIx>, Vec<UnsettledWork>>);
 
 struct UnsettledWork {
     work: WorkIx,
-    /// Basis of the verdict. `None` if the verdict depends on more than a basis.
+    /// Inputs of the verdict. `None` if the verdict depends on more than a [`Basis`] holds.
     basis: Option<Basis>,
 }
 
-/// Inputs of the verdict on ordinary waiting work. Its row and the inputs that are the same for all
-/// work are not included.
+/// Inputs of the verdict on ordinary waiting work, without its row and without inputs that are the
+/// same for all work.
 struct Basis {
     shape: ShapeIx,
+    /// Reason of the wait. `None` if no step of the round set one.
     wait: Option<Reason>,
     nearest: Option<NearestNode>,
 }
@@ -46,19 +47,19 @@ impl Unsettled {
             if is_idle_tree(state, *tree) {
                 continue;
             }
-            work.retain(|it| {
-                if state.work.is_dirty(it.work) {
+            work.retain(|unsettled| {
+                if state.work.is_dirty(unsettled.work) {
                     return false;
                 }
-                let wait = state.wait_reason(it.work);
-                let stays = it.has_same_verdict(state, wait, builder);
-                if !stays {
+                let wait = state.wait_reason(unsettled.work);
+                let is_unchanged = unsettled.has_same_verdict(state, wait, builder);
+                if !is_unchanged {
                     changed.push(ChangedWork {
-                        work: it.work,
+                        work: unsettled.work,
                         wait,
                     });
                 }
-                stays
+                is_unchanged
             });
         }
         changed
@@ -79,7 +80,7 @@ impl Unsettled {
         let listed = self.0.entry(tree).or_default();
         if is_idle_tree(state, tree) {
             // [`Self::take_changed`] skipped this tree, so the work may still be in the list.
-            listed.retain(|it| it.work != work);
+            listed.retain(|unsettled| unsettled.work != work);
         }
         let basis = basis_for(state, work, wait, builder);
         listed.push(UnsettledWork { work, basis });
@@ -113,14 +114,13 @@ fn basis_for(
     builder: &mut VerdictBuilder,
 ) -> Option<Basis> {
     let work_state = &state.work[work];
-    let is_plain = state.policy(work) == Some(Policy::FairShare)
+    let is_ordinary = state.policy(work) == Some(Policy::FairShare)
         && !state.work_record(work).is_constrained()
         && state.find_budget_stop(work).is_none();
-    // The verdict on work that can never start also names amounts, so it depends on more than a
-    // basis.
+    // The verdict on work that can never start also names amounts, which a basis does not hold.
     let has_host = work_state.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
     let shape = work_state.shape;
-    (is_plain && has_host).then(|| Basis {
+    (is_ordinary && has_host).then(|| Basis {
         shape,
         wait,
         nearest: builder.unblock_finder.nearest_for_shape(state, work, shape),

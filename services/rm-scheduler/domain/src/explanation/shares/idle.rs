@@ -1,8 +1,8 @@
 //! Reasons why free space is idle: no work wants it, the work that wants it does not fit, or a cap
 //! limits that work.
 //!
-//! A node has one reason for all its free space that is not reserved. A *wish* is demand for more
-//! processes. Work that no node can ever hold has no wish.
+//! All unreserved free space of a node has the same reason. A *wish* is the demand of work for more
+//! processes than it has. Work that no node can ever hold has no wish.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     state::{NodeState, RoundState, serve_order::reserve_work},
 };
 
-/// Processes that are wanted and not held.
+/// The wishes of all work, in the form in which a node is compared with them.
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
     /// Wishes by the home pool of the work.
@@ -34,20 +34,29 @@ struct PoolWishes {
     home_only: Shapes,
     /// Fewest quanta of a wanted whole node. `None` if no whole node is wanted.
     min_whole_node: Option<u64>,
-    /// True if a cap limits some work. The first value is for work that may also use the pools
-    /// below, the second for other work.
-    capped: (bool, bool),
+    /// True if a cap limits some work that may also use the pools below.
+    has_capped_with_subpools: bool,
+    /// True if a cap limits some work that may use only this pool.
+    has_capped_home_only: bool,
 }
 
 /// Wishes of all work, counted by shape and retained from round to round. Work of RESERVE classes
 /// is not included, because its quanta may be those of a reserved node.
 #[derive(Default)]
 pub(super) struct WishCounts {
-    /// Number of pieces of work that want more, and number of those that a cap limits, by shape.
-    by_shape: TypedVec<ShapeIx, (u32, u32)>,
+    by_shape: TypedVec<ShapeIx, ShapeWishes>,
     listed: BTreeSet<WorkIx>,
     /// Shape and wish as they were counted, by work.
     counted: TypedVec<WorkIx, CountedWish>,
+}
+
+/// Numbers of pieces of work of one shape.
+#[derive(Default, Clone, Copy, Debug, PartialEq)]
+struct ShapeWishes {
+    /// Work that wants more processes.
+    more: u32,
+    /// Work that wants more processes, but a cap limits it.
+    capped: u32,
 }
 
 /// Shape and wish of one piece of work, as they were counted.
@@ -67,7 +76,8 @@ impl CountedWish {
 impl WishCounts {
     /// Counts work again if its wish changed.
     pub fn recount(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
-        self.by_shape.resize(state.index.shapes.len(), (0, 0));
+        self.by_shape
+            .resize(state.index.shapes.len(), ShapeWishes::default());
         self.counted.resize(state.work.len(), CountedWish::NONE);
         all.for_each(|work| self.update_wish(state, work));
     }
@@ -76,7 +86,9 @@ impl WishCounts {
     #[cfg(test)]
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut recounted = Self::default();
-        recounted.by_shape.resize(self.by_shape.len(), (0, 0));
+        recounted
+            .by_shape
+            .resize(self.by_shape.len(), ShapeWishes::default());
         recounted
             .counted
             .resize(self.counted.len(), CountedWish::NONE);
@@ -105,14 +117,15 @@ impl WishCounts {
         }
     }
 
-    fn count(&mut self, work: WorkIx, wish: CountedWish, count: impl Fn(&mut u32)) {
+    /// Applies `change` to the number that counts this wish.
+    fn count(&mut self, work: WorkIx, wish: CountedWish, change: impl Fn(&mut u32)) {
         let Some(shape) = wish.shape.map(|shape| &mut self.by_shape[shape]) else {
             return;
         };
         match wish.kind {
             WishKind::Nothing => {}
-            WishKind::More => count(&mut shape.0),
-            WishKind::Capped => count(&mut shape.1),
+            WishKind::More => change(&mut shape.more),
+            WishKind::Capped => change(&mut shape.capped),
             WishKind::Listed => drop(self.listed.remove(&work)),
         }
     }
@@ -126,7 +139,7 @@ impl UnmetDemand {
             listed: listed.collect(),
         };
         let shapes = state.index.shapes.enumerate().zip(counts.by_shape.iter());
-        for ((index, shape), (more, capped)) in shapes {
+        for ((index, shape), ShapeWishes { more, capped }) in shapes {
             let Some(home) = shape.home.filter(|_| more + capped > 0) else {
                 continue;
             };
@@ -139,8 +152,8 @@ impl UnmetDemand {
                 };
                 shapes.push((shape.quanta, index));
             }
-            wish.capped.0 |= *capped > 0 && shape.includes_subpools;
-            wish.capped.1 |= *capped > 0 && !shape.includes_subpools;
+            wish.has_capped_with_subpools |= *capped > 0 && shape.includes_subpools;
+            wish.has_capped_home_only |= *capped > 0 && !shape.includes_subpools;
         }
         for wish in wishes.homes.iter_mut() {
             wish.with_subpools.sort_unstable();
@@ -162,12 +175,12 @@ impl UnmetDemand {
                 let min = &mut self.homes[home].min_whole_node;
                 *min = Some(min.map_or(quanta, |min| min.min(quanta)));
             }
-            WishKind::Capped => self.homes[home].capped.1 = true,
+            WishKind::Capped => self.homes[home].has_capped_home_only = true,
         }
     }
 
-    /// Returns whether each unchanged node keeps its reason. Work with a node list depends on each
-    /// node, so there must be none.
+    /// Returns whether each unchanged node keeps its reason: the wishes are the same, and no work
+    /// has a node list.
     pub fn gives_same_reasons(&self, before: &Self) -> bool {
         self == before && self.listed.is_empty()
     }
@@ -194,7 +207,7 @@ impl UnmetDemand {
     }
 }
 
-/// Returns the reserved quanta of a node. A node that this round did not write has none.
+/// Returns the reserved quanta of a node. Only nodes that this round wrote have reservations.
 pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
     let node_state = &state.nodes[node];
     if !state.nodes.is_touched(node) {
@@ -208,10 +221,11 @@ pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
 
 impl PoolWishes {
     fn idle_reason(&self, state: &RoundState, node: &NodeState, is_home: bool) -> IdleReason {
-        let mut reason = match self.capped {
-            (true, _) => IdleReason::Capped,
-            (_, true) if is_home => IdleReason::Capped,
-            _ => IdleReason::NoDemand,
+        let is_capped = self.has_capped_with_subpools || (self.has_capped_home_only && is_home);
+        let mut reason = if is_capped {
+            IdleReason::Capped
+        } else {
+            IdleReason::NoDemand
         };
         if let Some(fits) = any_fits(state, node, &self.with_subpools) {
             reason = reason.max(reason_for_demand(fits));
@@ -220,8 +234,8 @@ impl PoolWishes {
             reason = reason.max(reason_for_demand(fits));
         }
         if let Some(min) = self.min_whole_node.filter(|_| is_home) {
-            let empty = node.free.quanta == node.quanta;
-            reason = reason.max(reason_for_demand(empty && node.quanta >= min));
+            let is_empty = node.free.quanta == node.quanta;
+            reason = reason.max(reason_for_demand(is_empty && node.quanta >= min));
         }
         reason
     }
@@ -241,7 +255,7 @@ pub(super) enum IdleReason {
     Forbidden,
 }
 
-/// Returns the reason for space that demand exists for.
+/// Returns the reason for idle space that work wants. `fits` tells whether a process fits there.
 fn reason_for_demand(fits: bool) -> IdleReason {
     if fits {
         IdleReason::Forbidden
@@ -296,11 +310,10 @@ fn wish_kind(state: &RoundState, work: WorkIx) -> WishKind {
     if reason == Some(Reason::AllotmentExceeded) {
         return WishKind::Capped;
     }
-    // `own` is the cap before space was considered, so work that already fills all its reachable
-    // space still wants more.
+    // This cap does not consider space, so work that already fills all its reachable space still
+    // wants more.
     if work_state.process_count() < work_state.cap.before_space {
-        let listed = work_state.has_node_list;
-        return if listed {
+        return if work_state.has_node_list {
             WishKind::Listed
         } else {
             WishKind::More

@@ -1,8 +1,8 @@
 //! Capacity, use and idle space of each pool.
 //!
-//! The amounts of each node are retained, so a round reads only changed nodes. When the
-//! wishes of work changed, the reason for idle space is computed again for every node with free
-//! space.
+//! The amounts of each node are retained, so a round reads only changed nodes. If the wishes of
+//! work changed (see `idle.rs`), the reason for idle space is computed again for every node with
+//! free space.
 
 use super::idle::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
 use crate::{
@@ -22,13 +22,13 @@ pub(crate) struct Pools {
     /// Amounts of each node.
     by_node: TypedVec<NodeIx, NodeAmounts>,
     /// Nodes with free space.
-    free: SparseSet<NodeIx>,
+    free_nodes: SparseSet<NodeIx>,
     wish_counts: WishCounts,
     /// Wishes that the reasons in `by_node` were computed from.
     wishes: UnmetDemand,
 }
 
-/// Amounts that one node adds to those of its pool.
+/// Amounts that one node adds to the sums of its pool, in quanta.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct NodeAmounts {
     pool: Option<PoolIx>,
@@ -37,8 +37,8 @@ struct NodeAmounts {
     held: u64,
     fixed: u64,
     free: u64,
-    /// Reserved quanta within `free`.
-    reservation: u64,
+    /// Part of `free` that is reserved for waiting work.
+    reserved: u64,
     /// Reason why the rest of `free` is idle.
     idle_reason: IdleReason,
 }
@@ -64,7 +64,7 @@ fn closed_reason(node: &Node) -> ClosedReason {
 }
 
 impl Pools {
-    /// Counts the wishes of this work. The work must include all whose wish may have changed.
+    /// Counts the wishes of this work again. It must include all work whose wish may have changed.
     pub fn count_wishes(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
@@ -76,29 +76,31 @@ impl Pools {
 
     pub fn update_shares(&mut self, state: &RoundState, shares: &mut Shares) {
         let wishes = UnmetDemand::new(state, &self.wish_counts);
-        let same_reasons = wishes.gives_same_reasons(&self.wishes);
+        let are_reasons_same = wishes.gives_same_reasons(&self.wishes);
         self.wishes = wishes;
         self.by_node
             .resize(state.nodes.len(), NodeAmounts::default());
         self.sums
             .resize_with(state.forest.len(), PoolShare::default);
-        let all = if state.index.rebuilt {
+        let changed = if state.index.rebuilt {
             state.nodes.indices().collect()
         } else {
             self.dirty_nodes(state)
         };
-        for node in all {
+        for node in changed {
             self.update_node(state, node);
         }
-        if !same_reasons {
-            let free = self.free.iter();
-            let unchanged = free.filter(|node| !state.nodes.is_dirty(*node));
+        if !are_reasons_same {
+            let unchanged = self
+                .free_nodes
+                .iter()
+                .filter(|node| !state.nodes.is_dirty(*node));
             for node in unchanged {
                 let reason = self.wishes.idle_reason(state, node);
                 let amounts = &mut self.by_node[node];
                 if let Some(pool) = amounts.pool.filter(|_| reason != amounts.idle_reason) {
                     let sums = &mut self.sums[pool];
-                    let (unreserved, idle) = (amounts.free - amounts.reservation, &mut sums.idle);
+                    let (unreserved, idle) = (amounts.free - amounts.reserved, &mut sums.idle);
                     *sum_for_reason(idle, amounts.idle_reason) -= unreserved;
                     *sum_for_reason(idle, reason) += unreserved;
                 }
@@ -120,9 +122,9 @@ impl Pools {
             let root = state.forest.root(index);
             state.forest.name(root).clone_into(&mut pool.tree);
         }
-        let lost = state.index.unplaced.iter();
-        let lost = lost.map(|allocation| state.allocations[*allocation].quanta);
-        shares.outside_pools = self.without_pool + lost.sum::<u64>();
+        let unplaced = state.index.unplaced.iter();
+        let unplaced = unplaced.map(|allocation| state.allocations[*allocation].quanta);
+        shares.outside_pools = self.without_pool + unplaced.sum::<u64>();
         shares.capacity = pools.iter().map(|pool| pool.usable).sum();
         shares.free = pools.iter().map(|pool| pool.free).sum();
         let names = state
@@ -149,7 +151,7 @@ impl Pools {
         let before = self.by_node[node];
         if before != amounts {
             self.by_node[node] = amounts;
-            self.free.set(node, amounts.free > 0);
+            self.free_nodes.set(node, amounts.free > 0);
             self.add_amounts(&before, |sum, amount| *sum -= amount);
             self.add_amounts(&amounts, |sum, amount| *sum += amount);
         }
@@ -168,9 +170,9 @@ impl Pools {
             add(&mut sums.fixed, amounts.fixed);
             add(&mut sums.over, amounts.held.saturating_sub(amounts.quanta));
             add(&mut sums.free, amounts.free);
-            add(&mut sums.idle.reserved, amounts.reservation);
+            add(&mut sums.idle.reserved, amounts.reserved);
             let unreserved = sum_for_reason(&mut sums.idle, amounts.idle_reason);
-            add(unreserved, amounts.free - amounts.reservation);
+            add(unreserved, amounts.free - amounts.reserved);
             return;
         };
         let quanta = match closed_reason {
@@ -199,7 +201,7 @@ fn node_amounts(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> NodeA
     let node_state = &state.nodes[node];
     let open = node_state.is_schedulable();
     let free = if open { node_state.free.quanta } else { 0 };
-    let (reservation, idle_reason) = if free > 0 {
+    let (reserved, idle_reason) = if free > 0 {
         (
             reserved_quanta(state, node).min(free),
             wishes.idle_reason(state, node),
@@ -208,7 +210,7 @@ fn node_amounts(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> NodeA
         (0, IdleReason::NoDemand)
     };
     let (held, fixed) = if node_state.is_simple_sum {
-        // The node has no fixed allocation and is not overfull, so no allocation has to be read.
+        // The node has no fixed allocation and is not overfull, so no allocation is read.
         (node_state.quanta - node_state.free.quanta, 0)
     } else {
         held_and_fixed(state, node)
@@ -220,11 +222,12 @@ fn node_amounts(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> NodeA
         held,
         fixed,
         free,
-        reservation,
+        reserved,
         idle_reason,
     }
 }
 
+/// Returns the held quanta, and the part of them that is never preempted.
 fn held_and_fixed(state: &RoundState, node: NodeIx) -> (u64, u64) {
     let node_state = &state.nodes[node];
     let granted = node_state

@@ -1,3 +1,5 @@
+//! Shares add up in any fleet, a cap reports its parts, and idle space has a reason.
+
 use proptest::prelude::*;
 
 use crate::{
@@ -10,14 +12,16 @@ use crate::{
     tests::fixture::{Fixture, GIB, share, terms},
 };
 
-/// Quanta, pool and condition of one node.
+/// Quanta of one node, index of its pool in [`POOLS`], and its condition in [`break_nodes`].
 type NodeSpec = (u64, u8, u8);
-/// Kind, class, user, quanta, limit and tasks of one piece of work.
+/// Kind, class, user, quanta, process limit and number of tasks of one piece of work. Kind 0 is a
+/// reservation, 1 a service, and greater numbers are jobs. The class is an index in [`CLASSES`].
 type WorkSpec = (u8, u8, u8, u64, u64, u64);
 
 const POOLS: [&str; 3] = ["default", "below", "apart"];
 const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "other"];
 
+/// Builds a fleet with two trees of pools. Its jobs grow without limits if it is `eager`.
 fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     let mut fixture = if eager {
         Fixture::eager()
@@ -58,7 +62,8 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     fixture
 }
 
-/// Makes nodes lost, offline, blocked or the like, after work runs on them.
+/// Changes the condition of nodes on which work already runs: lost, offline, marked, declining,
+/// shrunken, removed, or in an unknown pool.
 fn break_nodes(fixture: &mut Fixture, nodes: &[NodeSpec]) {
     for (index, (quanta, _, condition)) in nodes.iter().enumerate() {
         let name = format!("n{index:02}");
@@ -122,6 +127,7 @@ proptest! {
     }
 }
 
+/// Plans a round and returns the share of the pool `default`.
 fn default_pool(fixture: &Fixture) -> PoolShare {
     let mut shares = FairShare.schedule(&fixture.snapshot).shares;
     shares.pools.remove("default").unwrap()

@@ -1,4 +1,4 @@
-//! Sums of the shares of work, by class and user.
+//! Sums of the shares of work, by class and user. They are retained from round to round.
 
 use crate::{
     ids::{ClassIx, Ix, TypedVec, UserIx},
@@ -6,7 +6,7 @@ use crate::{
     state::RoundState,
 };
 
-/// Sums that are retained from round to round, so a round counts only the work that it reports.
+/// Sums by class, then user. A round updates them only for the work that it reports.
 #[derive(Default)]
 pub(crate) struct UserTotals {
     classes: TypedVec<ClassIx, ClassTotals>,
@@ -31,9 +31,10 @@ pub(super) struct UserTotal {
     pub tally: Tally,
     /// Number of pieces of work in the sum.
     work_count: usize,
-    /// True if the user is listed in the class.
+    /// True if the user is in the list of users of the class.
     is_listed: bool,
-    /// Position of the user's group in the work that this round reports. `None` if it reports none.
+    /// Position of the user's group among the groups of reported work (see `user_work.rs`). `None`
+    /// if this round reports no work of the user.
     pub reported_position: Option<u32>,
 }
 

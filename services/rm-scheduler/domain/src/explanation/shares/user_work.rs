@@ -9,7 +9,7 @@ use crate::{
     state::RoundState,
 };
 
-/// Stands for the position of a group, if the work has no class.
+/// Position that stands for no group, because the work has no class.
 const NO_GROUP: u32 = u32::MAX;
 
 /// Groups of reported work, one for each class and user.
@@ -17,10 +17,10 @@ pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
     class: ClassIx,
-    /// One piece of work of the group. It stands for the user.
+    /// Any piece of work of the group, from which the user is read.
     work: WorkIx,
     work_count: usize,
-    /// Position in the sorted list of the next piece of work of this group.
+    /// Index in the sorted list at which the next piece of work of this group is written.
     next: usize,
 }
 

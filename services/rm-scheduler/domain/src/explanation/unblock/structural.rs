@@ -1,5 +1,5 @@
-//! Changes that help work which would otherwise wait for ever. Examples are less fixed space on a
-//! node, an open or listed node, one more node, or a smaller process.
+//! Structural changes that help work which would otherwise wait for ever. Examples are less fixed
+//! space on a node, an open or listed node, one more node, or a smaller process.
 
 use hayward_vocabulary::NodeName;
 
@@ -16,11 +16,11 @@ use crate::{
 pub(super) fn free_fixed_space(state: &RoundState, work: WorkIx) -> Option<Unblock> {
     let quanta = state.work[work].process_quanta;
     let lacking = |node: NodeIx| {
-        let held = fixed_quanta(state, node);
+        let fixed = fixed_quanta(state, node);
         if needs_whole_node(state, work) {
-            held
+            fixed
         } else {
-            (quanta + held).saturating_sub(state.nodes[node].quanta)
+            (quanta + fixed).saturating_sub(state.nodes[node].quanta)
         }
     };
     let open = suitable_nodes(state, work)
@@ -37,8 +37,8 @@ pub(super) fn free_fixed_space(state: &RoundState, work: WorkIx) -> Option<Unblo
 /// list, or one more node.
 pub(super) fn open_or_add_node(state: &RoundState, work: WorkIx) -> Unblock {
     let mut closed = suitable_nodes(state, work).filter(|node| {
-        let closed = !state.nodes[*node].is_schedulable();
-        closed && state.is_permitted(work, *node) && could_hold(state, work, *node)
+        let is_closed = !state.nodes[*node].is_schedulable();
+        is_closed && state.is_permitted(work, *node) && could_hold(state, work, *node)
     });
     let open_node = closed.next().map(|node| Unblock::OpenNode {
         node: state.node_record(node).name.clone(),
@@ -53,7 +53,8 @@ pub(super) fn list_or_add_node(state: &RoundState, work: WorkIx) -> Unblock {
     list_node.unwrap_or(Unblock::AddNode { quanta })
 }
 
-/// Returns the open node outside the list of the work that lacks the fewest quanta, possibly none.
+/// Returns, among the open nodes outside the list of the work, the one that lacks the fewest
+/// quanta.
 fn find_unlisted_node(state: &RoundState, work: WorkIx) -> Option<NodeName> {
     let quanta = state.work[work].process_quanta;
     let lacking = |node: &NodeIx| {
@@ -61,8 +62,8 @@ fn find_unlisted_node(state: &RoundState, work: WorkIx) -> Option<NodeName> {
         quanta.saturating_sub(future_quanta)
     };
     let unlisted = suitable_nodes(state, work).filter(|node| {
-        let open = state.nodes[*node].is_schedulable();
-        open && !state.admits(work, *node) && could_hold(state, work, *node)
+        let is_open = state.nodes[*node].is_schedulable();
+        is_open && !state.admits(work, *node) && could_hold(state, work, *node)
     });
     let found = unlisted.min_by_key(lacking)?;
     Some(state.node_record(found).name.clone())
@@ -78,11 +79,11 @@ pub(super) fn largest_smaller_process(state: &RoundState, work: WorkIx, max: u64
         .indices()
         .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(work, *node));
     let capacities = open.filter_map(|node| {
-        let (all, held) = (state.nodes[node].quanta, fixed_quanta(state, node));
+        let (capacity, fixed) = (state.nodes[node].quanta, fixed_quanta(state, node));
         if needs_whole {
-            (held == 0).then_some(all)
+            (fixed == 0).then_some(capacity)
         } else {
-            Some(all.saturating_sub(held))
+            Some(capacity.saturating_sub(fixed))
         }
     });
     capacities
@@ -131,11 +132,11 @@ fn suitable_nodes(state: &RoundState, work: WorkIx) -> impl Iterator<Item = Node
 
 /// Returns whether space for one process is free on the node, or could be freed.
 fn could_hold(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
-    let (all, held) = (state.nodes[node].quanta, fixed_quanta(state, node));
+    let (capacity, fixed) = (state.nodes[node].quanta, fixed_quanta(state, node));
     if needs_whole_node(state, work) {
-        held == 0
+        fixed == 0
     } else {
-        all.saturating_sub(held) >= state.work[work].process_quanta
+        capacity.saturating_sub(fixed) >= state.work[work].process_quanta
     }
 }
 
@@ -146,16 +147,16 @@ fn needs_whole_node(state: &RoundState, work: WorkIx) -> bool {
 /// Returns the quanta of a node in fixed allocations that do not leave.
 fn fixed_quanta(state: &RoundState, node: NodeIx) -> u64 {
     let held = state.node_record(node).allocations.iter();
-    let stays = held
+    let staying = held
         .filter(|allocation| state.allocations[*allocation].fixed && !state.leaving[*allocation]);
-    stays
+    staying
         .map(|allocation| state.allocations[allocation].quanta)
         .sum()
 }
 
-/// Returns the change that lets work exceed its allotment no more: a smaller process, if one fits,
-/// or a larger allotment. Returns `None` if the work has no allotment.
-pub(super) fn raise_allotment(state: &RoundState, work: WorkIx) -> Option<Unblock> {
+/// Returns the change after which the work is within its allotment: a smaller process, if no node
+/// has the size, or a larger allotment. Returns `None` if the work has no allotment.
+pub(super) fn fit_into_allotment(state: &RoundState, work: WorkIx) -> Option<Unblock> {
     let (limit, used) = state.allotment(work)?;
     let quantum = state.quantum_bytes(work).max(1);
     let left = limit.saturating_sub(used) / quantum;
