@@ -1,7 +1,7 @@
 //! The check: an independent verification of a plan against the snapshot and the rules.
 //!
 //! In: a snapshot, the [`Holdings`] of that snapshot, and a plan. Out: the violations, each with
-//! the grant or vacate that it concerns. `prune` returns the plan without these parts.
+//! the grant or vacate that it concerns. `prune` removes these grants and vacates from the plan.
 //!
 //! Rules: a vacate has a true reason and an allowed target. A grant names known work, a suitable
 //! class, an open node and the right size. All grants together keep the limits of nodes, work,
@@ -106,7 +106,8 @@ pub enum Fault {
     NeedlessPurge(AllocationId),
 }
 
-/// Checks a plan. Reads all allocations for this. To check many rounds, keep a [`Holdings`].
+/// Checks a plan. Sums all allocations first, so callers that check many rounds keep a
+/// [`Holdings`].
 ///
 /// # Errors
 /// Returns all violations, in the order of the plan.
@@ -114,7 +115,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
     Holdings::new(snapshot).check(snapshot, plan)
 }
 
-/// Removes all violating parts like [`Holdings::prune`], but reads all allocations for this.
+/// Removes all violating parts like [`Holdings::prune`], but sums all allocations first.
 pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
     Holdings::new(snapshot).prune(snapshot, plan)
 }
@@ -154,8 +155,8 @@ impl Holdings {
         }
     }
 
-    /// Removes all violating parts from a plan, and returns the violations. Verdicts and shares are
-    /// unchanged; the next round reports them again.
+    /// Removes all violating parts from a plan, and returns the violations. Verdicts and shares
+    /// stay as they are, because the next round reports them again.
     pub fn prune(&self, snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
         let mut plan = plan;
         let mut refused = Vec::new();
@@ -213,8 +214,8 @@ fn check_vacate<'a>(
             demand.is_some_and(|demand| is_misplaced(snapshot, demand, allocation))
         }
         VacateReason::OwnLimit => demand.is_some_and(|demand| {
-            let has = holdings.staying(&allocation.work);
-            may_shrink(demand, has)
+            let staying = holdings.staying(&allocation.work);
+            may_shrink(demand, staying)
         }),
         VacateReason::Blocked => block.is_some_and(|block| block.effect == BlockEffect::Evacuate),
         VacateReason::NodeLost => lost,
@@ -228,11 +229,11 @@ fn check_vacate<'a>(
     Ok(())
 }
 
-/// Returns whether work may lose processes without a claim of other work: it exceeds its limit, or
-/// it is starting. Always true for a service or reservation.
-fn may_shrink(demand: &Demand, has: u64) -> bool {
-    let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
-    demand.kind != WorkKind::Job || starting || has > demand.max_processes
+/// Returns whether work may lose processes because of its own limit: the work exceeds the limit, or
+/// is starting. Always true for a service or reservation.
+fn may_shrink(demand: &Demand, process_count: u64) -> bool {
+    let is_starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
+    demand.kind != WorkKind::Job || is_starting || process_count > demand.max_processes
 }
 
 /// Returns whether no class that suits the work may use the pool of this node.
@@ -244,7 +245,7 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
         return false;
     }
     let is_eligible = |(name, class): (&String, &Class)| {
-        class_suits(snapshot, demand, name, class) && reaches(snapshot, class, &node.pool)
+        class_suits(snapshot, demand, name, class) && may_use_pool(snapshot, class, &node.pool)
     };
     let may_move = !allocation.fixed || (demand.kind == WorkKind::Service && !demand.managed);
     may_move && !snapshot.classes.iter().any(is_eligible)
@@ -281,14 +282,14 @@ fn lacks_class(snapshot: &Snapshot, demand: &Demand) -> bool {
         .any(|(name, class)| serves(name, class))
 }
 
-/// Returns whether this class may serve this work.
+/// Returns whether this class may serve this work.
 ///
-/// The policy must suit the kind. The class is the named one, or a default class. A default applies
-/// if no class is named, or if a service names a class with preemption. A debug class follows the
-/// same rule.
+/// The policy must suit the kind of work. The class must also be the one that the work names, or a
+/// default class. A default class applies if the work names no class, or if a service names a class
+/// with preemption. In the second case, the debug class of the named class may serve it too.
 fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) -> bool {
     let named = demand.class.as_deref() == Some(name);
-    let suits = match demand.kind {
+    let policy_suits = match demand.kind {
         WorkKind::Job => true,
         WorkKind::Reservation if snapshot.tunables.settings.reserve_whole_nodes => {
             class.policy == Policy::Reserve
@@ -310,14 +311,15 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
         is_fair_share_class(requested)
             && requested.and_then(|class| class.debug_class.as_deref()) == Some(name)
     });
-    suits && (named || (class.default && default_applies) || (is_debug_class && default_applies))
+    policy_suits
+        && (named || (class.default && default_applies) || (is_debug_class && default_applies))
 }
 
 fn is_fair_share_class(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
-/// Checks one grant by itself, without any sums. Returns its work and its node.
+/// Checks one grant by itself, without the sums of other grants. Returns its demand and its node.
 fn check_grant<'a>(
     snapshot: &'a Snapshot,
     holdings: &Holdings,
@@ -332,12 +334,12 @@ fn check_grant<'a>(
     let Some(node) = snapshot.nodes.get(&grant.node) else {
         return Err(Fault::UnknownNode(grant.node.clone()));
     };
-    let open = node.takes_work && !node.lost && !node.offline && node.block.is_none();
-    if !open {
+    let is_open = node.takes_work && !node.lost && !node.offline && node.block.is_none();
+    if !is_open {
         return Err(Fault::NodeClosed(grant.node.clone()));
     }
-    let listed = demand.node_list.is_empty() || demand.node_list.contains(&grant.node);
-    if !listed {
+    let is_listed = demand.node_list.is_empty() || demand.node_list.contains(&grant.node);
+    if !is_listed {
         return Err(Fault::NotListed(grant.node.clone()));
     }
     if demand.avoids.contains(&grant.node) {
@@ -351,12 +353,12 @@ fn check_grant<'a>(
         .classes
         .get(&*grant.class)
         .filter(|class| class_suits(snapshot, demand, &grant.class, class))
-        .filter(|class| may_use(holdings, grant, class))
+        .filter(|class| allows_user(holdings, grant, class))
         .ok_or_else(|| Fault::WrongClass(grant.class.to_string()))?;
     if grant.fixed == (class.policy == Policy::FairShare) {
         return Err(Fault::Misdescribed(grant.work.clone()));
     }
-    if !reaches(snapshot, class, &node.pool) {
+    if !may_use_pool(snapshot, class, &node.pool) {
         let (class, node) = (grant.class.to_string(), grant.node.clone());
         return Err(Fault::OutsidePools { class, node });
     }
@@ -364,9 +366,9 @@ fn check_grant<'a>(
     Ok((demand, node))
 }
 
-/// Returns whether the class allows the user. Work that already holds an allocation is always
-/// allowed.
-fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
+/// Returns whether the class allows the user of the grant. Work that already holds an allocation
+/// keeps its class.
+fn allows_user(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
     class.users.is_empty()
         || class.users.contains(grant.user.as_str())
         || holdings.has_allocation(&grant.work)
@@ -374,7 +376,7 @@ fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
 
 /// Returns whether work of the class may use the pool. Only fair-share work may use pools below its
 /// home.
-fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
+fn may_use_pool(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
     let mut current = Some(pool);
     for _ in 0..=snapshot.pools.len() {
         let Some(name) = current else { return false };
@@ -400,21 +402,21 @@ fn check_size(
     node: &Node,
 ) -> Result<(), Fault> {
     let quantum = quantum_of(snapshot, &node.pool);
-    let has_size = if class.policy == Policy::Reserve {
+    let is_right_size = if class.policy == Policy::Reserve {
         demand.size.fits(&node.capacity)
             && grant.quanta == quantum.node_order(&node.capacity)
             && grant.size == node.capacity
             && whole_nodes::is_small_enough(snapshot, grant, demand, quantum)
     } else {
-        let in_reach = |node: &&Node| reaches(snapshot, class, &node.pool);
+        let is_in_reach = |node: &&Node| may_use_pool(snapshot, class, &node.pool);
         has_size_of(
             grant,
             &demand.size,
             quantum,
-            snapshot.nodes.values().filter(in_reach),
+            snapshot.nodes.values().filter(is_in_reach),
         )
     };
-    if has_size {
+    if is_right_size {
         return Ok(());
     }
     Err(Fault::WrongSize {
@@ -423,8 +425,8 @@ fn check_size(
     })
 }
 
-/// Returns whether a grant has the size of the work in whole quanta. The quanta are limited to
-/// those of the largest node that fits the work.
+/// Returns whether a grant has the requested size, rounded up to whole quanta. If no node has that
+/// many quanta, the grant has those of the largest node that fits the requested size.
 fn has_size_of<'a>(
     grant: &Grant,
     requested: &Size,

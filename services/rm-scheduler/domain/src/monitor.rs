@@ -3,10 +3,10 @@
 //! Input: the snapshot, the verdicts of the last round, and the receipts. Output: a finding for
 //! each invariant, with evidence if it is violated.
 //!
-//! [`Sequence`] orders changes by counting them, without clocks (R4). [`Memory`] remembers between
-//! checks how long a condition has lasted.
+//! [`Sequence`] orders changes by numbers, without clocks (R4). [`Memory`] retains from check to
+//! check how long a condition has lasted.
 //!
-//! The checks never change the working set, and they share no code with a planner. A fault that the
+//! The checks never change the working set, and share no code with a planner. A fault that the
 //! scheduler could not have prevented is no violation.
 
 mod accounts;
@@ -35,7 +35,7 @@ pub struct Memory {
     torn_gangs: Ages<(String, String), u64>,
     /// Waiting work, each with a node that could take it.
     suspicions: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
-    /// Last work that was tried. The next check continues after it.
+    /// Last work for which a check searched a node. The next check continues after this work.
     last_tried: Option<WorkId>,
 }
 

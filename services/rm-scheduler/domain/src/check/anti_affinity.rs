@@ -1,5 +1,5 @@
-//! Anti-affinity, independent of the planner: the members of each group, and whether a grant avoids
-//! their nodes.
+//! Checks anti-affinity, independently of the planner: whether a grant avoids the nodes of all
+//! other work of its group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,9 +49,9 @@ impl Groups {
         before.is_none()
     }
 
-    /// Returns whether a grant avoids the nodes of its group. Nodes are compared by name, or by the
-    /// value of a label that the node must have. `nodes_of` returns the nodes on which a piece of
-    /// work is or will be.
+    /// Returns whether a grant avoids the nodes of other work of its group. Nodes are compared by
+    /// name, or by the value of a label that the granted node must have. `nodes_of` returns the
+    /// nodes on which a piece of work is or will be.
     pub fn keeps_apart<'a, P: Iterator<Item = &'a NodeName>>(
         &'a self,
         snapshot: &Snapshot,

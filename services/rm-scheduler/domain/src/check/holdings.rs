@@ -1,7 +1,7 @@
 //! Sums of all allocations by node, by work, by user and by queue, which the check needs.
 //!
-//! A delta updates them, so the cost of a check depends on the delta and the plan, and not on the
-//! number of allocations.
+//! A delta updates the sums, so the cost of a check depends on the delta and the plan, and not on
+//! the number of allocations.
 
 mod charge;
 mod keyed_rows;
@@ -21,7 +21,7 @@ use charge::Charge;
 use keyed_rows::KeyedRows;
 use policy_inputs::PolicyInputs;
 
-/// Sums of the allocations of one snapshot. They follow later snapshots by their deltas.
+/// Sums of the allocations of one snapshot. Deltas update them to later snapshots.
 #[derive(Debug, Default)]
 pub struct Holdings {
     policy_inputs: PolicyInputs,
@@ -29,13 +29,14 @@ pub struct Holdings {
     entries: FxHashMap<AllocationId, Entry>,
     nodes: KeyedRows<NodeName, NodeSums>,
     work: KeyedRows<WorkId, WorkSums>,
-    /// Number of allocations with this shape.
+    /// Number of allocations, by shape.
     shapes: KeyedRows<Shape, u64>,
     charges: FxHashMap<AllocationId, Charge>,
-    /// Bytes without preemption, by user and class.
+    /// Bytes of allocations that are never preempted, by user and class.
     pub(super) fixed: BTreeMap<(UserName, String), u64>,
+    /// Anti-affinity groups.
     pub(super) groups: Groups,
-    /// Nodes of the processes of work in a group, leaving ones included.
+    /// Nodes of the processes of work in a group, including leaving processes.
     nodes_of_groups: FxHashMap<WorkId, Vec<NodeName>>,
     pub(super) queues: queues::QueueSums,
 }
@@ -43,6 +44,7 @@ pub struct Holdings {
 /// Allocation as it was added to the sums, so that the same amounts are subtracted.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
+    /// Number of the row in [`Holdings::nodes`], and likewise for `work` and `shape`.
     node: u32,
     work: u32,
     shape: u32,
@@ -95,7 +97,7 @@ impl Holdings {
     }
 
     /// Updates the sums to this snapshot. `delta` must name all entries that differ from the last
-    /// snapshot. It may name others too, because the values come from the snapshot.
+    /// snapshot. It may also name unchanged entries, because the values come from the snapshot.
     pub fn apply_delta(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         if !self.can_apply(snapshot, delta) {
             self.rebuild(snapshot);
@@ -113,12 +115,12 @@ impl Holdings {
         }
     }
 
-    /// Returns whether the delta is enough to update the sums. Also updates the groups. They may be
-    /// incomplete if the result is false.
+    /// Returns whether the delta is enough to update the sums. Also updates the anti-affinity
+    /// groups, which may be incomplete if the result is false.
     fn can_apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
         !delta.everything
             && self.policy_inputs.are_unchanged_in(snapshot)
-            && !self.is_any_node_moved(snapshot, delta)
+            && !self.has_moved_node(snapshot, delta)
             && self.regroup(snapshot, delta)
     }
 
@@ -155,9 +157,9 @@ impl Holdings {
         self.nodes_of_groups.get(work).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether a node moved to another tree, so that its allocations are charged to other
-    /// queues.
-    fn is_any_node_moved(&self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
+    /// Returns whether a node of the delta moved to another tree, so that its allocations are
+    /// charged to other queues.
+    fn has_moved_node(&self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
         let is_moved = |node: &NodeName| {
             let node_sums = self.nodes.get(node);
             node_sums.is_some_and(|sums| sums.tree.as_deref() != tree_of(snapshot, node))
@@ -165,8 +167,8 @@ impl Holdings {
         !snapshot.queues.is_empty() && delta.nodes.iter().any(is_moved)
     }
 
-    /// Updates the groups. Returns false if work with allocations joined a group, since nodes are
-    /// known only for work in groups. The update is then incomplete, and all sums must be rebuilt.
+    /// Updates the anti-affinity groups. Returns false if work with allocations joined a group,
+    /// because the nodes of such work are not known. All sums must then be rebuilt.
     fn regroup(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
         delta.work.keys().all(|work| {
             let has_joined = self.groups.update(work, snapshot.demand.get(work));
@@ -220,7 +222,8 @@ impl Holdings {
         self.entries.insert(id.clone(), entry);
     }
 
-    /// Subtracts an allocation. Returns false if a sum was saturated, so that the rest is unknown.
+    /// Subtracts an allocation. Returns false if a sum was saturated, so that the result is
+    /// unknown.
     fn subtract(&mut self, id: &AllocationId) -> bool {
         let Some(entry) = self.entries.remove(id) else {
             return true;
@@ -288,7 +291,7 @@ impl Holdings {
 
 #[cfg(test)]
 impl Holdings {
-    /// Asserts equal sums. The order in which they were built does not matter.
+    /// Asserts equal sums, whatever the order in which the allocations were added.
     pub(crate) fn assert_same(&self, other: &Self) {
         assert_eq!(self.policy_inputs, other.policy_inputs);
         let entries = |holdings: &Self| {
@@ -330,14 +333,14 @@ impl Holdings {
             work.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(work(self), work(other));
-        let places = |holdings: &Self| {
-            let mut places = holdings.nodes_of_groups.clone();
-            for nodes in places.values_mut() {
+        let nodes_of_groups = |holdings: &Self| {
+            let mut sorted = holdings.nodes_of_groups.clone();
+            for nodes in sorted.values_mut() {
                 nodes.sort_unstable();
             }
-            places
+            sorted
         };
-        assert_eq!(places(self), places(other));
+        assert_eq!(nodes_of_groups(self), nodes_of_groups(other));
         assert_eq!(self.charges, other.charges);
         let fixed = |holdings: &Self| {
             let mut fixed = holdings.fixed.clone();

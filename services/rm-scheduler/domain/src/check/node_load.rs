@@ -23,7 +23,8 @@ impl NodeLoad {
         }
     }
 
-    /// Subtracts what was added. Returns false if a sum was saturated, so that the rest is unknown.
+    /// Subtracts what was added. Returns false if a sum was saturated, so that the result is
+    /// unknown.
     pub(super) fn subtract(&mut self, quanta: u64, size: &Size, gpus: &[u64]) -> bool {
         let is_exact = self.quanta < u64::MAX && is_exact(&self.size);
         self.quanta = self.quanta.saturating_sub(quanta);
@@ -51,7 +52,7 @@ impl NodeLoad {
     }
 
     /// Returns whether the load is within the capacity, in all dimensions that `size` uses. Other
-    /// dimensions may exceed it, for example on a node that lost a GPU in use.
+    /// dimensions may exceed the capacity, for example on a node that lost a GPU in use.
     pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
         let is_within =
             |requested: u64, used: u64, capacity: u64| requested == 0 || used <= capacity;
@@ -69,8 +70,11 @@ impl NodeLoad {
     /// Returns whether the load of these GPUs is within their capacity.
     pub fn gpus_are_within(&self, capacity: &Size, gpus: &[u64]) -> bool {
         gpus.iter().all(|gpu| {
-            let before = gpu.saturating_mul(GPU_MILLI);
-            let size_of_gpu = capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI);
+            let milli_of_lower_gpus = gpu.saturating_mul(GPU_MILLI);
+            let size_of_gpu = capacity
+                .gpu_milli
+                .saturating_sub(milli_of_lower_gpus)
+                .min(GPU_MILLI);
             self.gpus.get(gpu).is_none_or(|used| *used <= size_of_gpu)
         })
     }

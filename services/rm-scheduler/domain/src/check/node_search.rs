@@ -1,5 +1,5 @@
-//! Decides whether a node could take one more process of some work, by the check's rules alone.
-//! Detects work that waits although it fits (I21).
+//! Searches a node that could take one more process of a piece of work, by the rules of the check
+//! alone. The live checks use this to find work that waits although it fits (I21).
 //!
 //! The code runs in the task that commits, so its cost is bounded. Nodes without free space are
 //! left out, a size that fits nowhere is tried once, and the number of steps is limited.
@@ -16,11 +16,11 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Most steps in total. Each examined node costs one step.
+/// Maximum number of steps in total. Each examined node costs one step.
 const MAX_STEPS: u64 = 50_000;
 /// Cost in steps of the full check of a node.
 const FULL_CHECK_STEPS: u64 = 4;
-/// Most steps for one piece of work, so that other work is tried as well.
+/// Maximum number of steps for one piece of work, so that other work is tried as well.
 const MAX_STEPS_PER_WORK: u64 = MAX_STEPS / 5;
 
 /// Demand of a piece of work, with the policy of the class that serves it.
@@ -34,13 +34,12 @@ struct ServedDemand<'a> {
 struct OpenNode<'a> {
     name: &'a NodeName,
     node: &'a Node,
-    /// Free quanta.
     free_quanta: u64,
-    free: Size,
+    free_size: Size,
     load: Option<&'a NodeLoad>,
 }
 
-/// Key of a size that fits no node.
+/// Size of a process, and whether the process needs a whole node.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SizeKey<'a> {
     is_whole_node: bool,
@@ -56,12 +55,14 @@ pub struct NodeSearch<'a> {
     candidates: Vec<(&'a NodeName, &'a Node)>,
     /// Work with reserved space, by node.
     reserved_for: BTreeMap<&'a NodeName, BTreeSet<&'a WorkId>>,
-    fit_nowhere: BTreeSet<SizeKey<'a>>,
+    /// Sizes that fit no node.
+    unfitting_sizes: BTreeSet<SizeKey<'a>>,
+    /// Number of steps so far.
     steps: u64,
 }
 
 impl<'a> NodeSearch<'a> {
-    /// Builds the search over the nodes that `suits` accepts. The holdings must be those of the
+    /// Builds the search over the nodes for which `suits` holds. `holdings` must be those of the
     /// snapshot.
     pub fn new(
         snapshot: &'a Snapshot,
@@ -87,7 +88,7 @@ impl<'a> NodeSearch<'a> {
             holdings,
             totals: Totals::new(holdings, &BTreeSet::new()),
             reserved_for: reserved_work(snapshot),
-            fit_nowhere: BTreeSet::new(),
+            unfitting_sizes: BTreeSet::new(),
             steps: 0,
         }
     }
@@ -99,7 +100,7 @@ impl<'a> NodeSearch<'a> {
 
     /// Returns a node that could take one more process of this work in this class. Skips nodes with
     /// space reserved for other work.
-    pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
+    pub fn find_node(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
         let served = self.served_demand(work, class)?;
         let ServedDemand { demand, policy } = served;
         let needs_whole_node = is_whole_node_request(demand, policy);
@@ -107,7 +108,7 @@ impl<'a> NodeSearch<'a> {
             is_whole_node: needs_whole_node,
             size: &demand.size,
         };
-        if self.fit_nowhere.contains(&key) {
+        if self.unfitting_sizes.contains(&key) {
             return None;
         }
         let (mut fits, mut steps) = (false, 0);
@@ -138,13 +139,13 @@ impl<'a> NodeSearch<'a> {
         }
         self.steps += steps;
         if !fits {
-            self.fit_nowhere.insert(key);
+            self.unfitting_sizes.insert(key);
         }
         found
     }
 
     /// Returns whether this node could take one more process of this work in this class.
-    pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
+    pub fn could_take(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
         self.steps += 1 + FULL_CHECK_STEPS;
         let Some(served) = self.served_demand(work, class) else {
             return false;
@@ -185,7 +186,7 @@ impl<'a> NodeSearch<'a> {
             name,
             node,
             free_quanta: free_quanta(self.snapshot, load, node),
-            free,
+            free_size: free,
             load,
         }
     }
@@ -210,7 +211,7 @@ impl<'a> NodeSearch<'a> {
             )
         };
         let fits = quanta <= open_node.free_quanta
-            && size.fits(&open_node.free)
+            && size.fits(&open_node.free_size)
             && demand.size.fits(capacity);
         if !fits {
             return None;
@@ -246,7 +247,7 @@ fn is_whole_node_request(demand: &Demand, policy: Policy) -> bool {
     policy == Policy::Reserve && demand.kind == WorkKind::Reservation
 }
 
-/// Returns whether the demand allows this node.
+/// Returns whether the node list, the avoided nodes and the required node allow this node.
 fn is_allowed(demand: &Demand, name: &NodeName) -> bool {
     let required = demand
         .queued
@@ -262,6 +263,7 @@ fn free_quanta(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64
     capacity.saturating_sub(load.map_or(0, |load| load.quanta))
 }
 
+/// Returns the work with reserved space, by node.
 fn reserved_work(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
     let mut reserved: BTreeMap<&NodeName, BTreeSet<&WorkId>> = BTreeMap::new();
     for (owner, nodes) in &snapshot.carried.claims {
@@ -270,8 +272,8 @@ fn reserved_work(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> 
         }
     }
     for carried in snapshot.carried.queues.values() {
-        for (node, held) in &carried.reservations {
-            reserved.entry(node).or_default().insert(&held.work);
+        for (node, reservation) in &carried.reservations {
+            reserved.entry(node).or_default().insert(&reservation.work);
         }
         let gang_spaces = carried.gang.iter().flat_map(|gang| &gang.nodes);
         for (node, parts) in gang_spaces {

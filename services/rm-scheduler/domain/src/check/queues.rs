@@ -1,7 +1,7 @@
-//! Queues, checked independently of the planner.
+//! Checks the grants of work in queues, independently of the planner.
 //!
-//! A grant goes to a leaf of the tree of its node. No queue on its path exceeds its maximum, and no
-//! user or group exceeds a limit of that path (application protocol, Queues).
+//! A grant goes to a leaf queue in the tree of its node. No queue on the path from the root exceeds
+//! its maximum. No user or group exceeds a limit of a queue on that path.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ pub fn check_grant(
         Fault::OutsidePools { class, node }
     };
     let (tree, queues) = tree_of(snapshot, &node.pool).ok_or_else(outside_pool)?;
-    let wanted = queued.pool.as_ref().or(snapshot.queues.keys().next());
-    if wanted.is_none_or(|wanted| wanted != tree) {
+    let pool_of_work = queued.pool.as_ref().or(snapshot.queues.keys().next());
+    if pool_of_work.is_none_or(|pool| pool != tree) {
         return Err(outside_pool());
     }
     if !is_leaf(queues, &grant.class) {
@@ -63,7 +63,7 @@ pub struct ChargedAccounts<'a> {
     pub group: Option<&'a str>,
 }
 
-/// Sums of allocations in queues, leaving ones included.
+/// Sums of the allocations of each account, including leaving allocations.
 #[derive(Debug, Default)]
 pub struct QueueSums(BTreeMap<Account, Sum>);
 
@@ -91,7 +91,7 @@ struct Sum {
 
 /// Returns the path of each queue from the root to this one: `root`, `root.a`, `root.a.b`.
 fn paths(path: &str) -> impl Iterator<Item = &str> {
-    let dots = path.match_indices('.').map(|(at, _)| at);
+    let dots = path.match_indices('.').map(|(index, _)| index);
     dots.chain([path.len()]).map(|end| &path[..end])
 }
 
@@ -208,11 +208,11 @@ impl QueueSums {
 
 /// Returns the limit of this user. An entry with the name takes precedence over `*`.
 fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
-    let limits_of = |name: &str| {
+    let limit_named = |name: &str| {
         let has_name = |limit: &&Limit| limit.users.iter().any(|user| user == name);
         queue.limits.iter().find(has_name)
     };
-    limits_of(user).or_else(|| limits_of("*"))
+    limit_named(user).or_else(|| limit_named("*"))
 }
 
 fn check_limit(max: &Amounts, held: &Size, grant: &Grant, queue: &str) -> Result<(), Fault> {
@@ -249,8 +249,8 @@ fn is_leaf(queues: &Queues, path: &str) -> bool {
         nearest = Some((queue, prefix));
     }
     nearest.is_some_and(|(queue, prefix)| {
-        let leaf = queue.children.is_empty() && !queue.parent;
-        leaf == (prefix == path) && path != "root"
+        let is_leaf = queue.children.is_empty() && !queue.parent;
+        is_leaf == (prefix == path) && path != "root"
     })
 }
 
@@ -260,7 +260,7 @@ fn find_queue<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
     names.fold(root, |queue, name| queue?.children.get(name))
 }
 
-/// Returns the tree of a pool, or `None` if it has no queues.
+/// Returns the tree of a pool with its queues, or `None` if the tree has no queues.
 pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Queues)> {
     let (mut name, _) = snapshot.pools.get_key_value(pool)?;
     for _ in 0..snapshot.pools.len() {

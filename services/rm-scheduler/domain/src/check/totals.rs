@@ -1,4 +1,5 @@
-//! Sums after a plan, grant by grant: no node, work, user or queue exceeds its limit.
+//! Sums of the holdings and a plan. Grants are added one by one, and each is checked: no node,
+//! work, user or queue exceeds its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,16 +18,16 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Holdings with the changes of a plan. Grants are added one by one.
+/// Holdings with the changes of a plan.
 pub(super) struct Totals<'a> {
     holdings: &'a Holdings,
-    /// Load of the nodes of the plan, present allocations included.
+    /// Load of each node with a grant, including present allocations.
     nodes: FxHashMap<&'a NodeName, NodeLoad>,
     /// Number of vacated processes, by work.
     vacated: FxHashMap<&'a WorkId, u64>,
     /// Nodes of the granted processes, by work.
     granted: FxHashMap<&'a WorkId, Vec<&'a NodeName>>,
-    /// Granted bytes without preemption, by user and class.
+    /// Bytes of grants that are never preempted, by user and class.
     fixed: BTreeMap<(&'a UserName, &'a str), u64>,
     queues: queues::QueueSums,
 }
@@ -102,7 +103,7 @@ impl<'a> Totals<'a> {
         if !self.keeps_apart(snapshot, grant) {
             return Err(Fault::NotApart(grant.node.clone()));
         }
-        if self.processes(&grant.work) >= max {
+        if self.process_count(&grant.work) >= max {
             return Err(Fault::TooMany {
                 work: grant.work.clone(),
                 most: max,
@@ -116,9 +117,9 @@ impl<'a> Totals<'a> {
         if sum.quanta > capacity || !sum.is_within(&node.capacity, &grant.size) {
             return Err(Fault::NoRoom(grant.node.clone()));
         }
-        let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
+        let distinct_gpus = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
         let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
-        let has_gpus = distinct == needed && grant.gpus.len() as u64 == needed;
+        let has_gpus = distinct_gpus == needed && grant.gpus.len() as u64 == needed;
         let is_whole_node = grant.fixed && grant.size == node.capacity;
         let gpus_fit = sum.gpus_are_within(&node.capacity, &grant.gpus);
         if !(has_gpus || is_whole_node) || !gpus_fit {
@@ -136,8 +137,8 @@ impl<'a> Totals<'a> {
         Ok(())
     }
 
-    /// Returns the number of processes after the plan so far.
-    fn processes(&self, work: &WorkId) -> u64 {
+    /// Returns the number of processes of the work after the plan so far.
+    fn process_count(&self, work: &WorkId) -> u64 {
         let vacated = self.vacated.get(work).copied().unwrap_or(0);
         let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
         self.holdings.staying(work).saturating_sub(vacated) + granted

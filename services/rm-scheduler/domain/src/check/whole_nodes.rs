@@ -1,4 +1,4 @@
-//! The acceptable node sizes for work that needs whole nodes.
+//! Checks the size of the node that is granted to work as a whole.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
@@ -9,9 +9,9 @@ use crate::{
 
 /// Returns whether the node of a grant is small enough. The caller checks that it is large enough.
 ///
-/// Without a `reserve_overage_bytes` every size is accepted. With one, the node of a reservation
-/// may be larger than the request by that many bytes, and other nodes may not be larger. Work that
-/// already had a node takes only nodes with the same quanta.
+/// Without the setting `reserve_overage_bytes`, every size is accepted. With the setting, the node
+/// of a reservation may exceed the request by that many bytes. The node of other work may not
+/// exceed the request. Work that already had a node takes only nodes with the same quanta.
 pub(super) fn is_small_enough(
     snapshot: &Snapshot,
     grant: &Grant,

@@ -1,4 +1,4 @@
-//! Invariant: every account equals the sum of the live allocations (I10).
+//! Invariant: every account of allocated quanta equals the sum of the live allocations (I10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,10 @@ pub const BALANCE: Rule = Rule {
 /// Quanta by user, class and node.
 pub type Sums<'a> = BTreeMap<(&'a UserName, &'a str, &'a NodeName), u64>;
 
-/// One count of the allocated quanta, with the name of its source.
+/// Allocated quanta as one part of the scheduler counts them.
 #[derive(Debug, Default)]
 pub struct Account<'a> {
+    /// Name of the part of the scheduler, for evidence.
     pub name: &'static str,
     sums: Sums<'a>,
 }

@@ -1,7 +1,7 @@
-//! Invariant: a gang has its minimum, or holds nothing (I13).
+//! Invariant: a gang has its minimum, or holds nothing (I13). A gang in between is called torn.
 //!
-//! The check covers only gangs that were never complete. The owner of the applications checks the
-//! others, because it knows how long their repair may take.
+//! The check covers only gangs that were never complete. Gangs that lost processes later are
+//! checked by the owner of their applications, who knows how long the repair may take.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,19 @@ const GRACE_MS: u64 = 120_000;
 
 #[derive(Default)]
 struct GangState {
-    has: u64,
-    lacks: u64,
-    /// True if a part of the gang is leaving, so the gang is being released.
-    leaves: bool,
-    /// True if the gang had more processes before, so it was complete.
+    /// Number of processes that the gang has, without leaving ones.
+    process_count: u64,
+    /// Number of processes that the gang lacks to its minimum.
+    missing: u64,
+    /// True if an allocation of the gang is leaving, so that the gang is being released.
+    is_leaving: bool,
+    /// True if the gang once had more processes than now, which shows that it was complete.
     was_complete: bool,
 }
 
 /// Reports gangs that stay torn for longer than the grace time. `now_ms` is a monotonic clock.
 ///
-/// `granted` returns the number of all grants that a piece of work ever got.
+/// `granted` returns the number of grants that a piece of work ever got.
 pub fn check_gangs(
     snapshot: &Snapshot,
     granted: impl Fn(&WorkId) -> u64,
@@ -39,9 +41,9 @@ pub fn check_gangs(
 ) -> Finding {
     let mut held: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     for allocation in snapshot.allocations.values() {
-        let (has, leaves) = held.entry(allocation.work.as_str()).or_default();
-        *has += u64::from(!allocation.leaving);
-        *leaves |= allocation.leaving;
+        let (process_count, is_leaving) = held.entry(allocation.work.as_str()).or_default();
+        *process_count += u64::from(!allocation.leaving);
+        *is_leaving |= allocation.leaving;
     }
     let mut gangs: BTreeMap<(String, String), GangState> = BTreeMap::new();
     for (work, demand) in &snapshot.demand {
@@ -52,35 +54,38 @@ pub fn check_gangs(
         let application = queued.application.as_deref().unwrap_or(work.as_str());
         let key = (application.to_owned(), gang.name.clone());
         let state = gangs.entry(key).or_default();
-        let (has, leaves) = held.get(work.as_str()).copied().unwrap_or_default();
-        state.has += has;
-        state.lacks += gang.min.min(demand.max_processes).saturating_sub(has);
-        state.leaves |= leaves;
-        state.was_complete |= granted(work) > has;
+        let (process_count, is_leaving) = held.get(work.as_str()).copied().unwrap_or_default();
+        state.process_count += process_count;
+        state.missing += gang
+            .min
+            .min(demand.max_processes)
+            .saturating_sub(process_count);
+        state.is_leaving |= is_leaving;
+        state.was_complete |= granted(work) > process_count;
     }
     let torn = gangs.iter().filter(|(_, state)| {
-        let torn = state.has > 0 && state.lacks > 0;
-        torn && !state.leaves && !state.was_complete
+        let is_torn = state.process_count > 0 && state.missing > 0;
+        is_torn && !state.is_leaving && !state.was_complete
     });
-    let torn = torn.map(|(key, state)| (key.clone(), state.lacks));
+    let torn = torn.map(|(key, state)| (key.clone(), state.missing));
     memory.torn_gangs.record(now_ms, torn);
     let mut inquiry = Inquiry::new(GANGS);
     let overdue: BTreeMap<_, _> = memory
         .torn_gangs
         .ages(now_ms)
         .filter(|(_, _, age)| *age >= GRACE_MS)
-        .map(|(key, lacks, age)| (key.clone(), (*lacks, age)))
+        .map(|(key, missing, age)| (key.clone(), (*missing, age)))
         .collect();
     for (key, state) in gangs {
-        let fault = overdue.get(&key).map(|(lacks, age)| {
+        let fault = overdue.get(&key).map(|(missing, age)| {
             let detail = format!(
-                "gang {:?} has {} processes and lacks {lacks}, and is neither repaired nor \
+                "gang {:?} has {} processes and lacks {missing}, and is neither repaired nor \
                  released",
-                key.1, state.has
+                key.1, state.process_count
             );
             Evidence::new(&key.0, detail)
-                .with_number("has_processes", state.has)
-                .with_number("lacks_processes", *lacks)
+                .with_number("has_processes", state.process_count)
+                .with_number("lacks_processes", *missing)
                 .with_number("torn_ms", *age)
         });
         inquiry.examine(fault);

@@ -1,4 +1,4 @@
-//! Allocations on nodes: no node is over-committed, and a blocked node gets no new allocation.
+//! Invariants of nodes: no node is over-committed, and a blocked node gets no new allocation.
 
 use std::collections::BTreeMap;
 
@@ -20,37 +20,43 @@ pub const BLOCKED: Rule = Rule {
     title: "nothing new lands on a blocked node",
 };
 
-/// An allocation granted after the last capacity change of its node, with its size and GPUs.
-type LateGrant<'a> = (&'a AllocationId, Size, &'a [u64]);
+/// An allocation that was granted after the last capacity change of its node.
+struct LateGrant<'a> {
+    id: &'a AllocationId,
+    size: Size,
+    gpus: &'a [u64],
+}
 
-/// Checks that no node has granted more than its capacity (I2). A node that shrank may be overfull,
-/// unless a later grant on it uses an exceeded dimension.
+/// Checks that no node has granted more than its capacity (I2). A node may be overfull because it
+/// shrank. That is a violation only if a later grant uses an exceeded dimension.
 pub fn check_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     let mut loads: BTreeMap<&NodeName, (NodeLoad, Vec<LateGrant>)> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
-        let (load, late) = loads.entry(&allocation.node).or_default();
+        let (load, late_grants) = loads.entry(&allocation.node).or_default();
         let size = held_size(snapshot, allocation);
         load.add(allocation.quanta, &size, &allocation.gpus);
         if sequence.is_after_resize(id, &allocation.node) {
-            late.push((id, size, &allocation.gpus));
+            let gpus = &allocation.gpus;
+            late_grants.push(LateGrant { id, size, gpus });
         }
     }
     let mut inquiry = Inquiry::new(OVER_COMMIT);
     for (name, node) in &snapshot.nodes {
-        let Some((load, late)) = loads.get(name) else {
+        let Some((load, late_grants)) = loads.get(name) else {
             inquiry.examine(None);
             continue;
         };
         let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-        let exceeds = |(_, size, gpus): &&LateGrant| {
-            let is_within = load.is_within(&node.capacity, size);
-            load.quanta > capacity || !is_within || !load.gpus_are_within(&node.capacity, gpus)
+        let exceeds = |grant: &&LateGrant| {
+            load.quanta > capacity
+                || !load.is_within(&node.capacity, &grant.size)
+                || !load.gpus_are_within(&node.capacity, grant.gpus)
         };
-        let fault = late.iter().rfind(exceeds).map(|(late, ..)| {
+        let fault = late_grants.iter().rfind(exceeds).map(|grant| {
             let detail = format!(
-                "{} of {capacity} quanta are given out, or another resource twice; {late} was \
+                "{} of {capacity} quanta are given out, or another resource twice; {} was \
                  granted since the node has what it has",
-                load.quanta
+                load.quanta, grant.id
             );
             Evidence::new(name, detail)
                 .with_number("held_quanta", load.quanta)
@@ -71,8 +77,8 @@ pub fn check_blocked_nodes(snapshot: &Snapshot, sequence: &Sequence) -> Finding 
         let Some(block) = node.and_then(|node| node.block.as_ref()) else {
             continue;
         };
-        let late = sequence.is_after_block(id, &allocation.node);
-        inquiry.examine(late.then(|| {
+        let is_late = sequence.is_after_block(id, &allocation.node);
+        inquiry.examine(is_late.then(|| {
             let (node, work) = (&allocation.node, &allocation.work);
             let detail = format!(
                 "was granted to {work} on {node} after it was blocked: {}",

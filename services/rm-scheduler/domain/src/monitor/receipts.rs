@@ -1,8 +1,8 @@
-//! Invariant: preemption is justified. The beneficiary starts, and two pieces of work do not
-//! preempt each other in alternation (I14).
+//! Invariant: preemption is justified. The work that it was for (the beneficiary) starts, and two
+//! pieces of work do not preempt each other in alternation (I14).
 //!
-//! The check reads the receipts. Property tests of the planner cover the other part: without
-//! external events, preemptions stop.
+//! The check reads receipts, the records of preemptions. Without external events, preemptions must
+//! also stop. Property tests of the planner cover that.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ pub const JUSTIFIED: Rule = Rule {
 const RECENT_MS: u64 = 3_600_000;
 /// Age in milliseconds at which a receipt without a result is a violation.
 const MAX_OPEN_MS: u64 = 1_800_000;
-/// Number of receipts with a result from which a majority without benefit is a violation.
+/// Minimum number of receipts with a result for a verdict on their majority.
 const MIN_RESULTS: u64 = 10;
-/// Most alternations between two pieces of work.
+/// Maximum number of turns in which two pieces of work preempt each other.
 const MAX_ALTERNATIONS: u64 = 3;
 
 /// Checks the stored receipts, oldest first.
 ///
-/// Withdrawing work is an external event, so it is no violation if the beneficiary is not wanted
-/// any more. Neither is space on an unreachable node whose process is awaited (W7).
+/// It is no violation if the beneficiary was withdrawn, because that is an external event. Space on
+/// an unreachable node may also stay unused while its owner awaits the process there (W7).
 pub fn check_preemptions<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     is_wanted: impl Fn(&WorkId) -> bool,

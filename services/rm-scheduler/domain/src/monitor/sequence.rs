@@ -1,4 +1,5 @@
-//! The order of changes. It tells whether a grant came before or after a change that forbids it.
+//! The order of changes in a scheduler: whether a grant came before or after a change that forbids
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,17 @@ use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::input::snapshot::{Node, Snapshot};
 
-/// Ascending numbers for the changes of a snapshot. After a restart, all rows of the database
-/// come before all events. Therefore a grant of an earlier term is never blamed for a later event.
+/// Ascending numbers for the changes of a snapshot. After a restart, all rows of the database come
+/// before all events. A grant of an earlier term therefore never counts as later than an event.
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
+    /// Number of the last change.
     tick: u64,
     /// Number of the last change of the capacity or pool, by node.
     last_resize: BTreeMap<NodeName, u64>,
     /// Number at which the present block began, by blocked node.
     blocked_since: BTreeMap<NodeName, u64>,
+    /// Number of the grant, by allocation that holds space.
     granted: BTreeMap<AllocationId, u64>,
     /// Number of the last change of a node or of an allocation on it, by node.
     last_changes: BTreeMap<NodeName, u64>,
@@ -23,14 +26,14 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    fn next(&mut self) -> u64 {
+    fn next_tick(&mut self) -> u64 {
         self.tick += 1;
         self.tick
     }
 
     /// Records a change of a node.
     pub fn record_node(&mut self, name: &NodeName, before: Option<&Node>, now: &Node) {
-        let tick = self.next();
+        let tick = self.next_tick();
         let is_resized = |node: &Node| node.capacity != now.capacity || node.pool != now.pool;
         if before.is_none_or(is_resized) {
             self.last_resize.insert(name.clone(), tick);
@@ -52,10 +55,11 @@ impl Sequence {
         self.blocked_since.remove(name);
     }
 
-    /// Records an allocation, or its end if it does not hold its node any more.
-    pub fn record_allocation(&mut self, id: &AllocationId, holds: bool) {
-        if holds {
-            let tick = self.next();
+    /// Records an allocation that holds space on its node, or the end of one that does not any
+    /// more.
+    pub fn record_allocation(&mut self, id: &AllocationId, holds_space: bool) {
+        if holds_space {
+            let tick = self.next_tick();
             self.granted.entry(id.clone()).or_insert(tick);
         } else {
             self.granted.remove(id);
@@ -64,7 +68,7 @@ impl Sequence {
 
     /// Records a change of an allocation on this node.
     pub fn record_change_on_node(&mut self, name: &NodeName) {
-        let tick = self.next();
+        let tick = self.next_tick();
         if let Some(last_change) = self.last_changes.get_mut(name) {
             *last_change = tick;
         }
@@ -75,17 +79,17 @@ impl Sequence {
         self.last_round = self.tick;
     }
 
-    /// Returns the last change of a node if the last round has read it. Returns `None` if the node
-    /// changed since.
+    /// Returns the number of the last change of a node. Returns `None` if the node changed after
+    /// the last round.
     pub(super) fn change_before_round(&self, name: &NodeName) -> Option<u64> {
         let last_change = self.last_changes.get(name).copied();
         last_change.filter(|tick| *tick <= self.last_round)
     }
 
-    /// Starts again after a change such as another quantum. From then on, no present allocation
-    /// counts as a violation.
+    /// Starts again after a change such as another quantum, so that no present allocation counts as
+    /// a violation.
     pub fn restart(&mut self, snapshot: &Snapshot) {
-        let tick = self.next();
+        let tick = self.next_tick();
         let nodes = || snapshot.nodes.iter();
         self.last_resize = nodes().map(|(name, _)| (name.clone(), tick)).collect();
         self.last_changes = self.last_resize.clone();

@@ -1,3 +1,5 @@
+//! Live checks of small fleets that break one invariant at a time.
+
 mod node_space;
 mod waits;
 
@@ -17,7 +19,8 @@ fn alloc_id(text: &str) -> AllocationId {
     AllocationId::new(text).unwrap()
 }
 
-/// Returns a fleet with a job on node `n00` that has these allocations, given by id and quanta.
+/// Returns a fleet of nodes `n00` and `n01`, each of 4 quanta. On `n00`, job `job_1` has these
+/// allocations, given by id and quanta.
 fn fleet(allocations: &[(&str, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("job_1", "ann", 1);
@@ -73,7 +76,7 @@ fn subject(finding: &Finding) -> Option<&str> {
     }
 }
 
-/// (I10)
+/// Every account equals the sum of the live allocations (I10).
 #[test]
 fn accounts_that_differ_from_the_allocations_are_reported() {
     let (ann, n1): (_, NodeName) = ("ann".parse().unwrap(), node_name("n1"));
@@ -99,7 +102,7 @@ fn accounts_that_differ_from_the_allocations_are_reported() {
     );
 }
 
-/// (I13)
+/// A gang has its minimum, or holds nothing (I13).
 #[test]
 fn a_gang_that_stays_torn_is_reported() {
     let mut fixture = fleet(&[("alc_1", 1)]);
@@ -115,7 +118,7 @@ fn a_gang_that_stays_torn_is_reported() {
     fixture.demand_mut("job_1").queued = gang(1);
     assert!(
         check_gangs(&fixture.snapshot, |_| 1, &mut memory, 0).holds(),
-        "whole"
+        "the gang has its minimum"
     );
     fixture.demand_mut("job_1").queued = gang(2);
     let granted = std::cell::Cell::new(1);
@@ -138,9 +141,10 @@ fn a_gang_that_stays_torn_is_reported() {
         .leaving = true;
     assert!(check(&fixture, 122_000).holds());
     fixture.snapshot.allocations.clear();
-    assert!(check(&fixture, 300_000).holds(), "it holds nothing");
+    assert!(check(&fixture, 300_000).holds(), "the gang holds nothing");
 }
 
+/// Returns a receipt: work `from` lost a process for work `to`.
 fn receipt(number: u64, from: &str, to: &str, outcome: Outcome) -> Receipt {
     Receipt {
         round: number,
@@ -157,6 +161,7 @@ fn receipt(number: u64, from: &str, to: &str, outcome: Outcome) -> Receipt {
     }
 }
 
+/// Returns the outcome that the beneficiary started on another node.
 fn started() -> Outcome {
     Outcome::StartedElsewhere {
         allocation: alloc_id("alc_0"),
@@ -164,7 +169,7 @@ fn started() -> Outcome {
     }
 }
 
-/// (I14)
+/// A preemption serves its beneficiary, and work does not preempt each other in turn (I14).
 #[test]
 fn preemption_without_benefit_or_in_alternation_is_reported() {
     let check = |all: &[Receipt], now| {
@@ -182,7 +187,7 @@ fn preemption_without_benefit_or_in_alternation_is_reported() {
         check(&open, 9_000_000).holds(),
         "older receipts are ignored"
     );
-    // The node is unreachable, and its job waits for it.
+    // The node is unreachable, and the owner of the job awaits the process there.
     let late = Timestamp::from_unix_ms(3_000_000);
     assert!(check_preemptions(open.iter(), |_| true, |_| true, late).holds());
 
@@ -203,7 +208,7 @@ fn preemption_without_benefit_or_in_alternation_is_reported() {
         at: Timestamp::default(),
         detail: "it is not due the room any more".into(),
     };
-    let many = |without_benefit: u64| -> Vec<Receipt> {
+    let receipts_with = |without_benefit: u64| -> Vec<Receipt> {
         (0..12)
             .map(|number| {
                 let outcome = if number < without_benefit {
@@ -215,10 +220,13 @@ fn preemption_without_benefit_or_in_alternation_is_reported() {
             })
             .collect()
     };
-    assert!(check(&many(6), 1_100_000).holds());
-    assert_eq!(subject(&check(&many(7), 1_100_000)), Some("preemptions"));
+    assert!(check(&receipts_with(6), 1_100_000).holds());
+    assert_eq!(
+        subject(&check(&receipts_with(7), 1_100_000)),
+        Some("preemptions")
+    );
     // The beneficiary was withdrawn, which is no fault of the planner.
     let now = Timestamp::from_unix_ms(1_100_000);
-    assert!(check_preemptions(many(7).iter(), |_| false, |_| false, now).holds());
+    assert!(check_preemptions(receipts_with(7).iter(), |_| false, |_| false, now).holds());
     assert!(check_preemptions(alternating.iter(), |_| false, |_| false, now).holds());
 }

@@ -21,13 +21,14 @@ pub const CONSERVING: Rule = Rule {
     id: "I21",
     title: "nothing that fits waits more than 3 rounds without a named hold",
 };
+/// Number of rounds after which a wait is a violation, although the work fits.
 const MAX_ROUNDS: u64 = 3;
-/// Longest wait in milliseconds if no round is due. Rounds run only after changes.
+/// The same limit in milliseconds while no round is due, because rounds run only after changes.
 const MAX_IDLE_MS: u64 = 10_000;
-/// Most pieces of work that one check tries.
+/// Maximum number of pieces of work for which one check searches a node.
 const MAX_TRIED: usize = 200;
-/// Most pieces of work that can be suspected at the same time.
-const MAX_SUSPECTS: usize = 50;
+/// Maximum number of pieces of work that are suspected at the same time.
+const MAX_SUSPICIONS: usize = 50;
 
 /// The report of the last round, and the changes since then.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,7 @@ pub struct WaitCheckInput<'a> {
     pub unplanned: &'a SnapshotDelta,
     /// True if no round is due, because the last plan was committed in full.
     pub settled: bool,
-    /// Source of the nodes that are unchanged since the last round.
+    /// Shows which nodes are unchanged since the last round.
     pub sequence: &'a Sequence,
     pub round: u64,
     pub now_ms: u64,
@@ -46,7 +47,11 @@ pub struct WaitCheckInput<'a> {
 
 impl WaitCheckInput<'_> {
     /// Returns whether the work is unchanged since the last round.
-    fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
+    fn is_work_unchanged(
+        &self,
+        work: &WorkId,
+        held: &BTreeMap<&WorkId, Vec<&AllocationId>>,
+    ) -> bool {
         let delta = self.unplanned;
         let mut allocations = held.get(work).into_iter().flatten();
         !delta.everything
@@ -64,7 +69,7 @@ impl WaitCheckInput<'_> {
     }
 }
 
-/// Returns whether waiting work without any process is reported as satisfied.
+/// Returns whether a verdict calls work satisfied that waits and has no process.
 fn is_wrongly_satisfied(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let lacks_all = numbers.current_processes == 0 && numbers.wanted_processes > 0;
@@ -82,12 +87,12 @@ pub fn check_explanations(input: &WaitCheckInput<'_>) -> Finding {
     let some_ended = input.unplanned.allocations.keys().any(|id| has_ended(&id));
     let mut inquiry = Inquiry::new(EXPLAINED);
     for work in input.snapshot.demand.keys() {
-        if !input.is_fresh(work, &held) {
+        if !input.is_work_unchanged(work, &held) {
             continue;
         }
-        let has = held.get(work).map_or(0, |ids| {
-            let stays = |id: &&&AllocationId| !input.snapshot.allocations[**id].leaving;
-            ids.iter().filter(stays).count() as u64
+        let staying = held.get(work).map_or(0, |ids| {
+            let is_staying = |id: &&&AllocationId| !input.snapshot.allocations[**id].leaving;
+            ids.iter().filter(is_staying).count() as u64
         });
         let fault = match input.verdicts.get(work) {
             None => Some(Evidence::new(work, "no reason was given for it")),
@@ -99,12 +104,12 @@ pub fn check_explanations(input: &WaitCheckInput<'_>) -> Finding {
                 let stated = verdict.numbers.current_processes;
                 // Refused work and work without a class have no counts.
                 let has_counts = !verdict.refused && verdict.class.is_some();
-                let is_wrong = stated != has && input.settled && !some_ended && has_counts;
+                let is_wrong = stated != staying && input.settled && !some_ended && has_counts;
                 is_wrong.then(|| {
-                    let detail = format!("is said to have {stated} processes, and has {has}");
+                    let detail = format!("is said to have {stated} processes, and has {staying}");
                     Evidence::new(work, detail)
                         .with_number("said_processes", stated)
-                        .with_number("has_processes", has)
+                        .with_number("has_processes", staying)
                 })
             }
         };
@@ -130,7 +135,7 @@ fn waits_for_space(verdict: &Verdict) -> bool {
     verdict.waits && !verdict.refused && lacks_space && lacks_processes
 }
 
-/// Round and time since which an unchanged node could take waiting work.
+/// State of a suspicion: an unchanged node could take waiting work since this round and time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspicion {
     /// Number of the last change of the node.
@@ -143,8 +148,8 @@ pub(super) struct Suspicion {
 /// whether work fits, so it shares no code with planners.
 ///
 /// The check considers only nodes that are unchanged since the last round, because no round could
-/// have granted newer free space. A change of the node restarts the count. One check tries a
-/// limited number of pieces of work, and the next check continues after them.
+/// have granted newer free space. A change of the node restarts the count of rounds. One check
+/// tries a limited number of pieces of work, and the next check continues after the last of them.
 pub fn check_work_conserving(input: &WaitCheckInput<'_>, memory: &mut Memory) -> Finding {
     if input.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
@@ -153,30 +158,30 @@ pub fn check_work_conserving(input: &WaitCheckInput<'_>, memory: &mut Memory) ->
     let verdicts = input.verdicts.iter();
     let waiting: BTreeMap<&WorkId, &Verdict> = verdicts
         .map(|(work, verdict)| (work, &**verdict))
-        .filter(|(work, verdict)| waits_for_space(verdict) && input.is_fresh(work, &held))
+        .filter(|(work, verdict)| waits_for_space(verdict) && input.is_work_unchanged(work, &held))
         .collect();
     let last_change = |node: &NodeName| input.sequence.change_before_round(node);
     let holdings = Holdings::new(input.snapshot);
     let is_unchanged = |node: &NodeName| last_change(node).is_some();
     let mut search = NodeSearch::new(input.snapshot, &holdings, is_unchanged);
     let mut inquiry = Inquiry::new(CONSERVING);
-    let mut suspects = std::mem::take(&mut memory.suspicions);
-    suspects.retain(|(work, node), suspicion| {
+    let mut suspicions = std::mem::take(&mut memory.suspicions);
+    suspicions.retain(|(work, node), suspicion| {
         let class = waiting.get(work).map(|verdict| class_of(verdict));
         let node_unchanged = last_change(node) == Some(suspicion.tick);
-        node_unchanged && class.is_some_and(|class| search.is_open(work, class, node))
+        node_unchanged && class.is_some_and(|class| search.could_take(work, class, node))
     });
-    let suspected: BTreeSet<WorkId> = suspects.keys().map(|(work, _)| work.clone()).collect();
+    let suspected: BTreeSet<WorkId> = suspicions.keys().map(|(work, _)| work.clone()).collect();
     let after = memory.last_tried.take();
     for (work, verdict) in waiting_after(&waiting, after.as_ref()).take(MAX_TRIED) {
-        if search.is_exhausted() || suspects.len() >= MAX_SUSPECTS {
+        if search.is_exhausted() || suspicions.len() >= MAX_SUSPICIONS {
             break;
         }
         memory.last_tried = Some(work.clone());
         if suspected.contains(work) {
             continue;
         }
-        let Some(node) = search.find(work, class_of(verdict)) else {
+        let Some(node) = search.find_node(work, class_of(verdict)) else {
             inquiry.examine(None);
             continue;
         };
@@ -185,9 +190,9 @@ pub fn check_work_conserving(input: &WaitCheckInput<'_>, memory: &mut Memory) ->
             round: input.round,
             since_ms: input.now_ms,
         };
-        suspects.insert((work.clone(), node), suspicion);
+        suspicions.insert((work.clone(), node), suspicion);
     }
-    for ((work, node), suspicion) in &suspects {
+    for ((work, node), suspicion) in &suspicions {
         let rounds = input.round.saturating_sub(suspicion.round);
         let age = input.now_ms.saturating_sub(suspicion.since_ms);
         let is_late = rounds >= MAX_ROUNDS || (input.settled && age >= MAX_IDLE_MS);
@@ -200,7 +205,7 @@ pub fn check_work_conserving(input: &WaitCheckInput<'_>, memory: &mut Memory) ->
                 .with_number("seen_ms", age)
         }));
     }
-    memory.suspicions = suspects;
+    memory.suspicions = suspicions;
     inquiry.finish()
 }
 
@@ -208,7 +213,7 @@ fn class_of(verdict: &Verdict) -> &str {
     verdict.class.as_deref().unwrap_or_default()
 }
 
-/// Returns all waiting work, starting after the work that was tried last.
+/// Returns all waiting work: first the work after `after`, then the rest from the beginning.
 fn waiting_after<'a>(
     all: &'a BTreeMap<&'a WorkId, &'a Verdict>,
     after: Option<&'a WorkId>,

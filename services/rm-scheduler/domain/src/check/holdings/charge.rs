@@ -1,4 +1,5 @@
-//! The accounts that an allocation is charged to, in addition to its node: an allotment, or queues.
+//! The charge of an allocation: the accounts that it counts against besides its node. These are the
+//! allotment of its user, or its queues.
 
 use hayward_vocabulary::{Size, UserName};
 

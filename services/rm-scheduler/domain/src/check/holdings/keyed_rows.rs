@@ -1,4 +1,5 @@
-//! Rows that are found by key or by number. Other structures refer to a row by its small number.
+//! Rows that are found by key or by number. Other structures refer to a row by its number, which
+//! needs less memory than the key.
 
 use std::hash::Hash;
 
@@ -10,7 +11,7 @@ pub(super) struct KeyedRows<K, V> {
     /// Rows by number. A removed row has no key.
     rows: Vec<(Option<K>, V)>,
     /// Numbers of removed rows.
-    free: Vec<u32>,
+    free_numbers: Vec<u32>,
 }
 
 impl<K, V> Default for KeyedRows<K, V> {
@@ -18,7 +19,7 @@ impl<K, V> Default for KeyedRows<K, V> {
         Self {
             numbers: FxHashMap::default(),
             rows: Vec::new(),
-            free: Vec::new(),
+            free_numbers: Vec::new(),
         }
     }
 }
@@ -30,7 +31,7 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
             return *number;
         }
         let row = (Some(key.clone()), V::default());
-        let number = if let Some(number) = self.free.pop() {
+        let number = if let Some(number) = self.free_numbers.pop() {
             self.rows[number as usize] = row;
             number
         } else {
@@ -62,7 +63,7 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
         let (key, _) = std::mem::take(&mut self.rows[number as usize]);
         if let Some(key) = key {
             self.numbers.remove(&key);
-            self.free.push(number);
+            self.free_numbers.push(number);
         }
     }
 

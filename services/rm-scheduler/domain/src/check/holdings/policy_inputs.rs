@@ -30,7 +30,7 @@ impl PolicyInputs {
         }
     }
 
-    /// Returns whether these parts are the same in this snapshot.
+    /// Returns whether the snapshot still has these parts of the policy.
     pub fn are_unchanged_in(&self, snapshot: &Snapshot) -> bool {
         let classes = snapshot.classes.iter();
         let classes = classes.map(|(name, class)| (name, class.policy, &class.pool));

@@ -1,3 +1,5 @@
+//! Holdings that follow random deltas equal holdings that are built from the snapshot.
+
 use hayward_vocabulary::{AllocationId, Apart, Size, Timestamp, WorkKind};
 
 use super::*;
@@ -28,40 +30,40 @@ fn small_fleet() -> Fixture {
     fixture
 }
 
-fn random_allocation(draw: &mut Random) -> Allocation {
+fn random_allocation(random: &mut Random) -> Allocation {
     let amounts = [GIB, GIB, 2 * GIB, u64::MAX - 5];
-    let may_saturate = draw.one_in(20);
-    let mut size = Size::memory(draw.pick(&amounts[..3 + usize::from(may_saturate)]));
-    size.gpu_milli = draw.pick(&[0, 0, 500]);
-    if draw.one_in(3) {
-        size.extras.insert("ssd".into(), draw.below(3));
+    let may_saturate = random.one_in(20);
+    let mut size = Size::memory(random.pick(&amounts[..3 + usize::from(may_saturate)]));
+    size.gpu_milli = random.pick(&[0, 0, 500]);
+    if random.one_in(3) {
+        size.extras.insert("ssd".into(), random.below(3));
     }
     Allocation {
-        work: work_id(draw.pick(&WORK)),
+        work: work_id(random.pick(&WORK)),
         kind: WorkKind::Job,
-        user: draw.pick(&["a", "b"]).parse().unwrap(),
-        class: draw.pick(&CLASSES).to_owned(),
-        node: node_name(draw.pick(&NODES)),
-        quanta: 1 + draw.below(3),
-        gpus: Vec::from(&[draw.below(2)][..usize::from(size.gpu_milli > 0)]),
+        user: random.pick(&["a", "b"]).parse().unwrap(),
+        class: random.pick(&CLASSES).to_owned(),
+        node: node_name(random.pick(&NODES)),
+        quanta: 1 + random.below(3),
+        gpus: Vec::from(&[random.below(2)][..usize::from(size.gpu_milli > 0)]),
         size,
-        fixed: draw.one_in(2),
+        fixed: random.one_in(2),
         granted_at: Timestamp::from_unix_ms(0),
         running: true,
         started_at: None,
         running_since: None,
         investment_ms: None,
         item_ms: None,
-        group: draw.one_in(3).then(|| "team".to_owned()),
-        leaving: draw.one_in(4),
-        purged: draw.one_in(9),
+        group: random.one_in(3).then(|| "team".to_owned()),
+        leaving: random.one_in(4),
+        purged: random.one_in(9),
     }
 }
 
-fn random_demand(draw: &mut Random, demand: &Demand) -> Demand {
-    let group = draw.pick(&WORK);
+fn random_demand(random: &mut Random, demand: &Demand) -> Demand {
+    let group = random.pick(&WORK);
     Demand {
-        anti_affinity: draw.one_in(2).then(|| Apart {
+        anti_affinity: random.one_in(2).then(|| Apart {
             group: work_id(group),
             by_label: None,
         }),
@@ -69,36 +71,36 @@ fn random_demand(draw: &mut Random, demand: &Demand) -> Demand {
     }
 }
 
-fn change_randomly(fixture: &mut Fixture, draw: &mut Random, demand: &Demand) {
+fn change_randomly(fixture: &mut Fixture, random: &mut Random, demand: &Demand) {
     let snapshot = &mut fixture.snapshot;
-    for _ in 0..=draw.below(3) {
-        let id: AllocationId = format!("alc_{}", draw.below(9)).parse().unwrap();
-        if draw.one_in(3) {
+    for _ in 0..=random.below(3) {
+        let id: AllocationId = format!("alc_{}", random.below(9)).parse().unwrap();
+        if random.one_in(3) {
             snapshot.allocations.remove(&id);
         } else {
-            snapshot.allocations.insert(id, random_allocation(draw));
+            snapshot.allocations.insert(id, random_allocation(random));
         }
     }
-    let work = work_id(draw.pick(&WORK));
-    if draw.one_in(3) {
+    let work = work_id(random.pick(&WORK));
+    if random.one_in(3) {
         snapshot.demand.remove(&work);
     } else {
-        snapshot.demand.insert(work, random_demand(draw, demand));
+        snapshot.demand.insert(work, random_demand(random, demand));
     }
-    let node = node_name(draw.pick(&NODES));
-    match draw.below(12) {
+    let node = node_name(random.pick(&NODES));
+    match random.below(12) {
         0 => drop(snapshot.nodes.remove(&node)),
         1 | 2 => {
-            let pool = draw.pick(&["default", "other", "unknown"]);
+            let pool = random.pick(&["default", "other", "unknown"]);
             fixture.node_in(pool, node.as_str(), 8);
         }
-        3 => snapshot.quantum.0.memory_bytes = draw.pick(&[GIB, 2 * GIB]),
+        3 => snapshot.quantum.0.memory_bytes = random.pick(&[GIB, 2 * GIB]),
         4 => {
             let queues = [("other".to_owned(), Queues::default())];
-            snapshot.queues = queues.into_iter().filter(|_| draw.one_in(2)).collect();
+            snapshot.queues = queues.into_iter().filter(|_| random.one_in(2)).collect();
         }
         5 => {
-            let policy = draw.pick(&[Policy::FairShare, Policy::Reserve]);
+            let policy = random.pick(&[Policy::FairShare, Policy::Reserve]);
             fixture.class("whole", terms(policy, 10, 100), "default");
         }
         _ => {}
@@ -108,10 +110,10 @@ fn change_randomly(fixture: &mut Fixture, draw: &mut Random, demand: &Demand) {
 #[test]
 fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
     for seed in 0..400 {
-        let mut draw = Random::new(seed + 31_000);
+        let mut random = Random::new(seed + 31_000);
         let mut fixture = small_fleet();
         let demand = fixture.job("w0", "a", 1).clone();
-        if draw.one_in(2) {
+        if random.one_in(2) {
             let queues = ("other".to_owned(), Queues::default());
             fixture.snapshot.queues = BTreeMap::from([queues]);
         }
@@ -124,7 +126,7 @@ fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
             holdings.apply_delta(&fixture.snapshot, &delta);
             holdings.assert_same(&Holdings::new(&fixture.snapshot));
             let before = fixture.snapshot.clone();
-            change_randomly(&mut fixture, &mut draw, &demand);
+            change_randomly(&mut fixture, &mut random, &demand);
             delta = SnapshotDelta::between(&before, &fixture.snapshot);
         }
     }

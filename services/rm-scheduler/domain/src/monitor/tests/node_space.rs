@@ -1,7 +1,9 @@
+//! Live checks of over-committed and blocked nodes.
+
 use super::*;
 use crate::input::snapshot::BlockEffect;
 
-/// (I2)
+/// No node has granted more than its capacity (I2).
 #[test]
 fn an_over_committed_node_is_reported() {
     let fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
@@ -9,25 +11,25 @@ fn an_over_committed_node_is_reported() {
     let found = check_over_commit(&fixture.snapshot, &sequence);
     assert!(found.holds() && found.examined == 2);
 
-    let mut over = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
-    let sequence = sequence_of(&over.snapshot);
+    let mut overfull = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
+    let sequence = sequence_of(&overfull.snapshot);
     assert_eq!(
-        subject(&check_over_commit(&over.snapshot, &sequence)),
+        subject(&check_over_commit(&overfull.snapshot, &sequence)),
         Some("n00")
     );
 
     // A dimension outside the quantum counts as well.
-    over.snapshot.allocations.remove(&alloc_id("alc_3"));
-    for held in over.snapshot.allocations.values_mut() {
+    overfull.snapshot.allocations.remove(&alloc_id("alc_3"));
+    for held in overfull.snapshot.allocations.values_mut() {
         held.size.cpu_milli = 600_000;
     }
     assert_eq!(
-        subject(&check_over_commit(&over.snapshot, &sequence)),
+        subject(&check_over_commit(&overfull.snapshot, &sequence)),
         Some("n00")
     );
 }
 
-/// (I2)
+/// No node has granted more than its capacity (I2).
 #[test]
 fn a_node_that_shrank_is_reported_only_after_a_later_grant() {
     let mut fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
@@ -46,7 +48,7 @@ fn a_node_that_shrank_is_reported_only_after_a_later_grant() {
     );
 }
 
-/// (I2)
+/// No node has granted more than its capacity (I2).
 #[test]
 fn a_grant_without_gpus_is_no_over_commitment_on_a_node_that_lost_its_gpus() {
     let mut fixture = fleet(&[("alc_1", 2)]);
@@ -71,7 +73,7 @@ fn a_grant_without_gpus_is_no_over_commitment_on_a_node_that_lost_its_gpus() {
     assert_eq!(subject(&found), Some("n00"));
 }
 
-/// (I16)
+/// A blocked node gets no new allocation (I16).
 #[test]
 fn a_new_allocation_on_a_blocked_node_is_reported() {
     let mut fixture = fleet(&[("alc_1", 1)]);
@@ -80,7 +82,10 @@ fn a_new_allocation_on_a_blocked_node_is_reported() {
     fixture.block("n00", BlockEffect::Mark);
     sequence.record_node(&node_name("n00"), Some(&before), fixture.node("n00"));
     let found = check_blocked_nodes(&fixture.snapshot, &sequence);
-    assert!(found.holds() && found.examined == 1, "it was there before");
+    assert!(
+        found.holds() && found.examined == 1,
+        "the allocation is older than the block"
+    );
 
     let late = allocation("job_1", "n00", 1);
     fixture.snapshot.allocations.insert(alloc_id("alc_2"), late);

@@ -1,9 +1,12 @@
+//! Live checks of reasons, and of work that waits although a node could take it.
+
 use super::*;
 use crate::{
     input::{delta::SnapshotDelta, snapshot::BlockEffect},
     output::plan::{Numbers, Reason, Verdict, Verdicts},
 };
 
+/// Returns a verdict on work that wants 2 processes and is entitled to them.
 fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
     Box::new(Verdict {
         reason,
@@ -39,7 +42,7 @@ fn input<'a>(
     }
 }
 
-/// (I20)
+/// Each piece of work has a true reason of the last round (I20).
 #[test]
 fn a_missing_or_wrong_reason_is_reported() {
     let fixture = fleet(&[("alc_1", 1)]);
@@ -55,8 +58,11 @@ fn a_missing_or_wrong_reason_is_reported() {
     assert_eq!(subject(&check(&Verdicts::new(), &no_delta)), Some("job_1"));
     let wrong = verdicts_with(verdict(Reason::AtFairShare, 2));
     assert_eq!(subject(&check(&wrong, &no_delta)), Some("job_1"));
-    let nonsense = verdicts_with(verdict(Reason::Satisfied, 0));
-    assert_eq!(subject(&check(&nonsense, &no_delta)), Some("job_1"));
+    let satisfied_without_process = verdicts_with(verdict(Reason::Satisfied, 0));
+    assert_eq!(
+        subject(&check(&satisfied_without_process, &no_delta)),
+        Some("job_1")
+    );
     let unsettled = WaitCheckInput {
         settled: false,
         ..input(&fixture, &wrong, &sequence, &no_delta)
@@ -72,13 +78,13 @@ fn a_missing_or_wrong_reason_is_reported() {
     assert!(matches!(everything.outcome, Found::NotChecked(_)));
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
 fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
     let mut fixture = fleet(&[]);
     let no_delta = SnapshotDelta::default();
     let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
-    let short = verdicts(Reason::InsufficientResources);
+    let lacks_space = verdicts(Reason::InsufficientResources);
     let mut memory = Memory::default();
     let mut sequence = sequence_of(&fixture.snapshot);
     sequence.record_round();
@@ -90,32 +96,35 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
         };
         check_work_conserving(&report, &mut memory)
     };
-    assert!(check(&fixture, &short, (1, 0)).holds(), "too early");
-    assert!(check(&fixture, &short, (3, 10)).holds());
-    assert_eq!(subject(&check(&fixture, &short, (4, 20))), Some("job_1"));
-    // A hold with its own reason explains the wait and restarts the count.
+    assert!(check(&fixture, &lacks_space, (1, 0)).holds(), "too early");
+    assert!(check(&fixture, &lacks_space, (3, 10)).holds());
+    assert_eq!(
+        subject(&check(&fixture, &lacks_space, (4, 20))),
+        Some("job_1")
+    );
+    // A wait for another reason than space is explained, and restarts the count of rounds.
     assert!(check(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
-    assert!(check(&fixture, &short, (10, 40)).holds());
+    assert!(check(&fixture, &lacks_space, (10, 40)).holds());
     // Without changes no rounds run, so the elapsed time counts.
     assert_eq!(
-        subject(&check(&fixture, &short, (10, 20_000))),
+        subject(&check(&fixture, &lacks_space, (10, 20_000))),
         Some("job_1")
     );
     fixture.demand_mut("job_1").size = Size::memory(5 * GIB);
     assert!(
-        check(&fixture, &short, (20, 30_000)).holds(),
-        "nothing fits"
+        check(&fixture, &lacks_space, (20, 30_000)).holds(),
+        "no node is large enough"
     );
     fixture.demand_mut("job_1").size = Size::memory(GIB);
     fixture.block("n00", BlockEffect::Mark);
     fixture.block("n01", BlockEffect::Mark);
     assert!(
-        check(&fixture, &short, (30, 50_000)).holds(),
-        "all are blocked"
+        check(&fixture, &lacks_space, (30, 50_000)).holds(),
+        "both nodes are blocked"
     );
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
 fn reserved_or_leaving_space_is_not_free() {
     let mut fixture = fleet(&[]);
@@ -123,7 +132,7 @@ fn reserved_or_leaving_space_is_not_free() {
     let find_node = |fixture: &Fixture| {
         let holdings = crate::check::Holdings::new(&fixture.snapshot);
         let mut search = crate::check::NodeSearch::new(&fixture.snapshot, &holdings, |_| true);
-        search.find(&job, "fair")
+        search.find_node(&job, "fair")
     };
     assert_eq!(find_node(&fixture), Some(node_name("n00")));
     let claims = BTreeMap::from([(work_id("job_2"), vec![node_name("n00")])]);
@@ -140,15 +149,15 @@ fn reserved_or_leaving_space_is_not_free() {
     assert_eq!(find_node(&fixture), None);
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
-fn a_node_that_is_too_large_for_a_reservation_is_no_opening_for_it() {
+fn a_reservation_does_not_fit_on_a_node_that_is_too_large() {
     let mut fixture = Fixture::eager().nodes(&[5]);
     fixture.reservation("r", "ann", 3);
     let find_node = |fixture: &Fixture| {
         let holdings = crate::check::Holdings::new(&fixture.snapshot);
         let mut search = crate::check::NodeSearch::new(&fixture.snapshot, &holdings, |_| true);
-        search.find(&work_id("r"), "reserve")
+        search.find_node(&work_id("r"), "reserve")
     };
     assert_eq!(find_node(&fixture), Some(node_name("n00")));
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
@@ -166,11 +175,11 @@ struct Monitor {
 impl Monitor {
     fn new(fixture: Fixture) -> Self {
         let sequence = sequence_of(&fixture.snapshot);
-        let short = |work: &hayward_vocabulary::WorkId| {
+        let lacks_space = |work: &hayward_vocabulary::WorkId| {
             (work.clone(), verdict(Reason::InsufficientResources, 0))
         };
         Self {
-            verdicts: fixture.snapshot.demand.keys().map(short).collect(),
+            verdicts: fixture.snapshot.demand.keys().map(lacks_space).collect(),
             fixture,
             sequence,
             memory: Memory::default(),
@@ -189,7 +198,7 @@ impl Monitor {
     }
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
 fn free_space_that_no_round_has_read_is_no_violation() {
     let mut monitor = Monitor::new(fleet(&[]));
@@ -212,7 +221,7 @@ fn free_space_that_no_round_has_read_is_no_violation() {
     assert_eq!(subject(&monitor.check(23)), Some("job_1"));
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
 fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     let mut fixture = fleet(&[]);
@@ -220,7 +229,7 @@ fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     for index in 0..500 {
         fixture.job(&format!("job_w{index:03}"), "ann", 5);
     }
-    // Only the last work would fit.
+    // Only this last job would fit on a node.
     fixture.job("job_z", "ann", 1);
     let mut monitor = Monitor::new(fixture);
     monitor.sequence.record_round();
@@ -229,7 +238,7 @@ fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     assert_eq!(subject(&monitor.check(8)), Some("job_z"));
 }
 
-/// (I21)
+/// No work that fits waits for more than 3 rounds (I21).
 #[test]
 fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
     let mut fixture = Fixture::eager();
@@ -248,7 +257,7 @@ fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
     let mut tried = 0;
     while !search.is_exhausted() {
         let id = work_id(&format!("job_{tried:02}"));
-        assert_eq!(search.find(&id, "fair"), None);
+        assert_eq!(search.find_node(&id, "fair"), None);
         tried += 1;
         assert!(tried < 60, "the steps are not limited");
     }
