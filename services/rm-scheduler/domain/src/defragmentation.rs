@@ -4,9 +4,10 @@
 //! preemptions of donors, reservations of the space they leave, and wait reasons.
 //!
 //! Only work below a small threshold of processes is helped, which limits churn. First the step
-//! checks which work future space serves without help. Then [`donors`] gives up processes: rich
-//! work first, then work of lower priority. [`swap`] exchanges processes between nodes, so no owner
-//! loses any. Defragmentation never takes from work that is needy itself.
+//! finds out which work future space serves without help. Then [`donors`] takes processes from
+//! other work: first from rich work, which has more than the threshold, then from work of lower
+//! priority. [`swap`] exchanges processes between nodes, so no owner loses any. Defragmentation
+//! never takes from work that is needy itself.
 
 mod donor_candidates;
 mod donors;
@@ -26,7 +27,7 @@ use crate::{
 use donor_candidates::DonorCandidates;
 pub(crate) use swap::swap;
 
-/// Most pieces of work helped in one round when `churn_rounds` is set.
+/// Maximum number of pieces of work helped in one round, if `churn_rounds` is set.
 const MAX_HELPED_PER_ROUND: usize = 16;
 
 /// Piece of work and the number of processes that it lacks.
@@ -62,13 +63,13 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
         state.work[item.work].is_needy = true;
     }
     // The rest is helped in later rounds, so that rounds stay short and churn is spread.
-    let helped = match state.settings.churn_rounds {
+    let max_helped = match state.settings.churn_rounds {
         Some(_) => MAX_HELPED_PER_ROUND,
         None => usize::MAX,
     };
     let spacious = SpaciousNodes::new(state, tree, &actually_needy_work);
     let mut candidates = DonorCandidates::default();
-    for item in actually_needy_work.into_iter().take(helped) {
+    for item in actually_needy_work.into_iter().take(max_helped) {
         let freed = donors::free_space_from_donors(
             state,
             &spacious,
@@ -84,8 +85,8 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
     }
 }
 
-/// Nodes where enough space for the smallest needy process becomes free without preemption, as of
-/// the beginning of the step.
+/// Nodes where space for the smallest needy process becomes free without preemption. The list is
+/// that of the beginning of the step.
 struct SpaciousNodes {
     nodes: Vec<NodeIx>,
     /// Position in the log of written node rows up to which `nodes` is current.
@@ -143,12 +144,12 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
             continue;
         };
         // The weighted share is in quanta (C-13).
-        let mut is_rich = |has: u64| {
+        let mut has_weighted_share = |process_count: u64| {
             !weighted_shares.is_below_least(
                 state,
                 class,
-                has.saturating_mul(work_state.process_quanta),
-            ) && has
+                process_count.saturating_mul(work_state.process_quanta),
+            ) && process_count
                 >= weighted_shares
                     .share_of(state, work)
                     .div_ceil(work_state.process_quanta)
@@ -156,7 +157,7 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
         let processes = match policy {
             Policy::FairShare
                 if work_state.process_count() >= threshold
-                    || is_rich(work_state.process_count()) =>
+                    || has_weighted_share(work_state.process_count()) =>
             {
                 continue;
             }
@@ -184,7 +185,7 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
 /// Cache of the shares that weights alone give: equal for all work of a user in a class.
 #[derive(Default)]
 struct WeightedShares {
-    /// Class that was read last and the share in it, by user.
+    /// Class that was read last, and the share of the user in this class, by user.
     by_user: TypedVec<UserIx, (Option<ClassIx>, u64)>,
     /// Least share of any user, by class.
     least_shares: TypedVec<ClassIx, Option<u64>>,
@@ -254,8 +255,8 @@ impl FutureSpace {
         }
     }
 
-    /// Subtracts the space that serves needy work of one kind. Also subtracts the served processes
-    /// from the work.
+    /// Serves needy work of one kind from future space. Subtracts the used space from the future
+    /// space, and the served processes from `needy`. `group` has pool rank and index of each work.
     fn subtract_served(
         &mut self,
         state: &RoundState,
@@ -304,13 +305,14 @@ impl FutureSpace {
     }
 }
 
-/// Properties of work that decide which future space can serve it. Constrained work is a kind of
-/// its own.
+/// Properties that decide which future space can serve work. Each constrained piece of work is a
+/// kind of its own.
 struct NeedyKind {
     class: Option<ClassIx>,
     home: Option<PoolIx>,
     policy: Option<Policy>,
     process_quanta: u64,
+    /// The work itself, if it is constrained.
     constrained: Option<WorkIx>,
 }
 
@@ -335,10 +337,9 @@ impl NeedyKind {
     }
 }
 
-/// Returns the number of processes that future space can serve on the nodes this work may use.
-/// These are the nodes of its list, and those without its anti-affinity group. Returns `u64::MAX`
-/// if the work is unconstrained. Also returns it if anti-affinity leaves no node at all, because
-/// space does not help then (W-12).
+/// Returns the number of processes that future space can serve on the nodes this work may use:
+/// nodes of its list, and nodes without its anti-affinity group. Returns `u64::MAX` if the work is
+/// unconstrained, or if anti-affinity leaves no node, because space does not help then (W-12).
 fn processes_on_permitted_nodes(state: &RoundState, work: WorkIx) -> u64 {
     let work_state = &state.work[work];
     let is_listed = work_state.has_node_list && state.settings.count_what_fits;
@@ -368,11 +369,11 @@ fn processes_on_permitted_nodes(state: &RoundState, work: WorkIx) -> u64 {
 /// Removes the work that future space serves, from the deepest pools upwards.
 fn actually_needy(state: &RoundState, mut needy: Vec<NeedyWork>) -> Vec<NeedyWork> {
     let mut future_space = FutureSpace::new(state);
-    let entry = |(index, item): (usize, &NeedyWork)| {
+    let rank_and_index = |(index, item): (usize, &NeedyWork)| {
         let home = state.home(item.work);
         (home.map_or(0, |home| state.forest.rank(home)), index)
     };
-    let mut by_pool: Vec<(usize, usize)> = needy.iter().enumerate().map(entry).collect();
+    let mut by_pool: Vec<(usize, usize)> = needy.iter().enumerate().map(rank_and_index).collect();
     by_pool.sort_unstable();
     let mut remaining = by_pool.as_slice();
     while let Some((_, first)) = remaining.first() {

@@ -1,4 +1,4 @@
-//! Step 2: allocations that must leave, regardless of the entitlement of their work.
+//! Step 2: vacates allocations that must leave, regardless of the entitlement of their work.
 //!
 //! In: rows of the index marked as faulty. Out: allocations to vacate, with a reason for each.
 //! Rules: withdrawn work, lost and offline nodes, evacuations, and classes that are gone or may not
@@ -31,8 +31,8 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
 fn end_work_without_process(state: &mut RoundState) {
     for work in state.work.indices() {
         let work_state = &state.work[work];
-        let single = state.work_record(work).kind != WorkKind::Job;
-        if single && work_state.leaving > 0 && work_state.current == 0 {
+        let is_single_process = state.work_record(work).kind != WorkKind::Job;
+        if is_single_process && work_state.leaving > 0 && work_state.current == 0 {
             state.work[work].ended = true;
         }
     }

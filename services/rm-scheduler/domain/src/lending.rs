@@ -3,9 +3,9 @@
 //! Input: the free space that is left after placement, preemption and defragmentation.
 //! Output: more grants, for fair-share work that can use more processes than its entitlement.
 //!
-//! Idle space helps no user, and lent space is vacated as soon as entitled work fits there. Nodes
-//! with reservations lend no space. Work is served in serve order. Once a shape finds no node, all
-//! work of that shape is skipped.
+//! Lent space is vacated as soon as entitled work fits there. Nodes with reservations lend no
+//! space. Work is served in serve order. Work of one shape (equal size and rules) is skipped once
+//! no node fits that shape.
 
 mod candidates;
 

@@ -1,5 +1,5 @@
-//! Work that could give up processes. It is found once per priority and pool of needy work in a
-//! round, and then updated from the rows written since.
+//! Work that could give up processes to needy work. The lists are built once in a round for each
+//! priority and pool of needy work. Later they are updated from the rows written since.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     state::{ClassState, RoundState},
 };
 
-/// Candidates by priority and pool of the class of the needy work.
+/// Lists of candidates, by priority and pool of the class of the needy work.
 #[derive(Default)]
 pub(super) struct DonorCandidates {
     by_key: BTreeMap<PriorityAndPool, CandidateLists>,
@@ -27,7 +27,9 @@ struct PriorityAndPool {
 
 #[derive(Default)]
 struct CandidateLists {
+    /// Work with at least `fragmentation_threshold` processes.
     rich: Vec<WorkIx>,
+    /// Other work, of lower priority than the needy work.
     poor: Vec<WorkIx>,
     /// Position in the log of written work rows up to which the lists are current.
     position: usize,
@@ -105,8 +107,9 @@ impl CandidateLists {
         let is_related =
             |pool: PoolIx| forest.is_within(pool, home) || forest.is_within(home, pool);
         let may_donate = |class_state: &&ClassState| {
-            let fair = class_state.class.policy == Policy::FairShare;
-            fair && class_state.class.priority >= priority
+            let is_fair_share = class_state.class.policy == Policy::FairShare;
+            is_fair_share
+                && class_state.class.priority >= priority
                 && class_state.pool.is_some_and(is_related)
         };
         let Some(class_state) = class_state.filter(may_donate) else {

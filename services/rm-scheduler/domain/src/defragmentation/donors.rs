@@ -26,7 +26,8 @@ enum DonorItem {
     Grant(usize),
 }
 
-/// The donors of one attempt, and what their users hold through them.
+/// The donors of one attempt, and the wealth of their users: what they hold through donors
+///
 struct Donors {
     work: FxHashSet<WorkIx>,
     /// Quanta by user. `None` for users without donors.
@@ -65,16 +66,17 @@ pub(super) fn free_space_from_donors(
     freed
 }
 
+/// Returns whether the work has enough processes to give some up, and may do so now.
 pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
     let work = &state.work[donor];
     let threshold = state.snapshot.tunables.fragmentation_threshold;
-    let runs = |allocation: AllocIx| state.allocations[allocation].running;
+    let is_running = |allocation: AllocIx| state.allocations[allocation].running;
     // A grant of this round has not started, so giving it up costs nothing.
     let has_new_grant = state.settings.spare_donors && work.placed > 0;
     work.process_count() > 0
         && work.process_count() >= threshold
         && !work.is_needy
-        && (has_new_grant || state.work_record(donor).allocations.iter().any(runs))
+        && (has_new_grant || state.work_record(donor).allocations.iter().any(is_running))
         && !gave_recently(state, donor)
 }
 
@@ -105,8 +107,8 @@ fn collect_donors(state: &RoundState, donor_work: &[WorkIx], keeps_threshold: bo
     let mut wealth = TypedVec::filled(None, state.index.user_count());
     for work in donor_work.iter().copied() {
         let work_state = &state.work[work];
-        let user = wealth[state.work_record(work).user].get_or_insert(0);
-        *user += work_state.process_count() * work_state.process_quanta;
+        let user_wealth = wealth[state.work_record(work).user].get_or_insert(0);
+        *user_wealth += work_state.process_count() * work_state.process_quanta;
     }
     Donors {
         work: donor_work.iter().copied().collect(),
@@ -117,8 +119,8 @@ fn collect_donors(state: &RoundState, donor_work: &[WorkIx], keeps_threshold: bo
 }
 
 /// Frees space node by node, by descending wealth of the donors there. Wealth only falls, so a
-/// popped node with an outdated rank is pushed back. A node that does not work once is dropped,
-/// because later preemptions cannot make it work.
+/// popped node with an outdated rank is pushed back. A node without enough donors is dropped,
+/// because later preemptions only leave fewer of them.
 fn free_on_nodes(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
@@ -236,7 +238,7 @@ fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
         .unwrap_or(0)
 }
 
-fn owner(state: &RoundState, item: DonorItem) -> Option<WorkIx> {
+fn owner_of(state: &RoundState, item: DonorItem) -> Option<WorkIx> {
     match item {
         DonorItem::Allocation(allocation) => state.allocations[allocation].work,
         DonorItem::Grant(grant) => Some(state.granted[grant].work),
@@ -267,10 +269,10 @@ fn donor_items(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<DonorIt
                 .iter()
                 .map(|grant| DonorItem::Grant(*grant)),
         )
-        .filter(|item| owner(state, *item).is_some_and(|owner| donors.work.contains(&owner)))
+        .filter(|item| owner_of(state, *item).is_some_and(|owner| donors.work.contains(&owner)))
         .collect();
     let wealth = |item: DonorItem| {
-        let user = owner(state, item).map(|owner| state.work_record(owner).user);
+        let user = owner_of(state, item).map(|owner| state.work_record(owner).user);
         user.and_then(|user| donors.wealth[user])
     };
     items.sort_by(|a, b| {
@@ -287,7 +289,8 @@ fn donor_items(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<DonorIt
     items
 }
 
-/// Lists what must leave so that one process fits, within the budget.
+/// Lists what must leave so that one process fits, within the preemption budget. If only the budget
+/// forbids it, records that in `budget_stop`.
 fn items_within_budget(
     state: &RoundState,
     work: WorkIx,
@@ -324,22 +327,22 @@ fn fits(state: &RoundState, work: WorkIx, space: &NodeSpace) -> bool {
     }
 }
 
-/// Returns as many of the items, in this order, as it takes until one process fits.
+/// Returns the first of these items, as many as are needed until one process fits.
 fn shortest_sufficient(
     state: &RoundState,
     work: WorkIx,
     mut space: NodeSpace,
     items: Vec<DonorItem>,
 ) -> Vec<DonorItem> {
-    let mut enough = Vec::new();
+    let mut sufficient = Vec::new();
     for item in items {
         if fits(state, work, &space) {
             break;
         }
         add_to_space(state, &mut space, item);
-        enough.push(item);
+        sufficient.push(item);
     }
-    enough
+    sufficient
 }
 
 /// Lists what must leave so that one process fits. Returns `None` if the process would not fit even
@@ -366,15 +369,15 @@ fn choose_items(
         if fits(state, work, &space) {
             break;
         }
-        let donor = owner(state, item)?;
-        let has = remaining
+        let donor = owner_of(state, item)?;
+        let process_count = remaining
             .entry(donor)
             .or_insert_with(|| state.work[donor].process_count());
         // A peer that lost all its processes would take the space back, and the cycle would never
         // end.
         let is_spared =
             donors.keeps_threshold || is_peer(state, work, donor) && state.settings.spare_donors;
-        if is_spared && *has <= state.snapshot.tunables.fragmentation_threshold {
+        if is_spared && *process_count <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }
         if let DonorItem::Allocation(allocation) = item
@@ -382,12 +385,12 @@ fn choose_items(
         {
             continue;
         }
-        *has -= 1;
+        *process_count -= 1;
         add_to_space(state, &mut space, item);
         chosen.push(item);
     }
-    // A node where nothing has to leave is accepted only with `count_leaving_room`, even if the
-    // process fits.
+    // If the process fits although nothing leaves, the node is accepted only with
+    // `count_leaving_room`.
     if !fits(state, work, &space) || chosen.is_empty() && !counts_leaving {
         return None;
     }
@@ -449,12 +452,12 @@ fn clear_node(
     let mut transferred = false;
     let detail = format!("split room is mended for {}", state.id(work));
     for item in items {
-        let lost = quanta_of(state, *item);
-        space += lost;
-        if let Some(donor) = owner(state, *item) {
+        let freed_quanta = quanta_of(state, *item);
+        space += freed_quanta;
+        if let Some(donor) = owner_of(state, *item) {
             let user = state.work_record(donor).user;
             if let Some(wealth) = &mut donors.wealth[user] {
-                *wealth = wealth.saturating_sub(lost);
+                *wealth = wealth.saturating_sub(freed_quanta);
             }
         }
         match *item {
@@ -462,7 +465,7 @@ fn clear_node(
                 state.preempt(allocation, Some(work), detail.clone());
             }
             DonorItem::Grant(grant)
-                if lost == quanta && is_usable_whole_node(state, grant, work) =>
+                if freed_quanta == quanta && is_usable_whole_node(state, grant, work) =>
             {
                 // A whole node becomes free with all its capacity. The cancelled grant may have
                 // used only a part.
@@ -471,7 +474,9 @@ fn clear_node(
                 state.grant(work, node, quanta, capacity);
                 transferred = true;
             }
-            DonorItem::Grant(grant) if lost == quanta && is_transferable(state, grant, work) => {
+            DonorItem::Grant(grant)
+                if freed_quanta == quanta && is_transferable(state, grant, work) =>
+            {
                 state.transfer(grant, work);
                 transferred = true;
             }

@@ -1,9 +1,9 @@
 //! Swaps processes between two nodes, so that fragmented free space is joined (W-3).
 //!
 //! Entitlements assume an ideal packing. Entitled work may therefore find no node although no work
-//! exceeds its entitlement. A swap moves one process to another node and moves the processes in its
-//! way back. The space that it leaves on its old node is enough for a waiting process. No owner
-//! loses a process, so no later round has a reason to undo a swap.
+//! exceeds its entitlement. A swap moves one process to another node, and processes from that node
+//! to the old node. Afterwards the old node has enough space for a waiting process. No owner loses
+//! a process, so no later round has a reason to undo a swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Most swaps in one round. Further swaps follow in later rounds.
+/// Maximum number of swaps in one round. Further swaps follow in later rounds.
 const MAX_SWAPS: usize = 16;
 
 /// Swaps processes between nodes, so that waiting work fits.
@@ -25,7 +25,7 @@ pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
     }
-    let waiting = waiting(state, tree);
+    let waiting = waiting_work(state, tree);
     let Some(least) = waiting
         .iter()
         .map(|work| state.work[*work].process_quanta)
@@ -39,7 +39,9 @@ pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
     let mut remaining_swaps = MAX_SWAPS;
     for work in waiting {
         let shape = state.work[work].shape;
-        while remaining_swaps > 0 && unserved(state, work) > 0 && !exhausted_shapes.contains(&shape)
+        while remaining_swaps > 0
+            && unserved_processes(state, work) > 0
+            && !exhausted_shapes.contains(&shape)
         {
             let Some(swap) = best_swap(state, &swap_nodes, work) else {
                 exhausted_shapes.insert(shape);
@@ -56,19 +58,19 @@ pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
 }
 
 /// Returns the number of entitled processes without a node or a reservation.
-fn unserved(state: &RoundState, work: WorkIx) -> u64 {
+fn unserved_processes(state: &RoundState, work: WorkIx) -> u64 {
     let work_state = &state.work[work];
     work_state.missing().saturating_sub(work_state.reserved)
 }
 
 /// Returns the fair-share work that waits, oldest first.
-fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
+fn waiting_work(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
     let waits = |work: &WorkIx| {
         let work_state = &state.work[*work];
         !work_state.is_excluded()
             && state.policy(*work) == Some(Policy::FairShare)
             && !state.work_record(*work).is_constrained()
-            && unserved(state, *work) > 0
+            && unserved_processes(state, *work) > 0
     };
     let queue = to_serve_in_order(state, tree).into_iter();
     let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
@@ -92,12 +94,14 @@ struct SwapNode {
     node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     free: u64,
-    /// Processes that could move, by their quanta. Those with the least work lost come first.
+    /// Processes that could move, by their quanta. Processes that lose the least work come first.
     movers: BTreeMap<u64, Vec<Mover>>,
 }
 
+/// Process that could move to the other node.
 #[derive(Clone, Copy)]
 struct Mover {
+    /// Milliseconds of work that are lost if the process moves.
     lost_ms: u64,
     allocation: AllocIx,
     owner: WorkIx,
@@ -167,11 +171,13 @@ fn swap_nodes(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
         .collect()
 }
 
-/// Move of one process from `from` to `to`. The processes it displaces move back.
+/// Move of one process to another node. The processes that it displaces there move to its old node.
 struct Swap {
-    /// Position of the old node in the list of nodes. `to` is the position of the new node.
+    /// Position of the old node in the list of nodes.
     from: usize,
+    /// Position of the new node in the list of nodes.
     to: usize,
+    /// Old node and new node.
     nodes: (NodeIx, NodeIx),
     mover: Mover,
     displaced: Vec<Mover>,
@@ -228,8 +234,8 @@ fn best_swap(state: &RoundState, swap_nodes: &[SwapNode], work: WorkIx) -> Optio
     best.map(|(_, swap)| swap)
 }
 
-/// Returns choices of processes to displace. For each size, a choice has the cheapest processes
-/// that free `missing` quanta and need at most `returning`.
+/// Returns choices of processes to displace, at most one choice for each process size. A choice has
+/// the cheapest processes that free `missing` quanta and take at most `returning` on the old node.
 fn displacement_choices(swap_node: &SwapNode, missing: u64, returning: u64) -> Vec<Vec<Mover>> {
     if missing == 0 {
         return vec![Vec::new()];
@@ -246,7 +252,8 @@ fn displacement_choices(swap_node: &SwapNode, missing: u64, returning: u64) -> V
         .collect()
 }
 
-/// Checks a swap against the full size vector, single GPUs, budgets and constraints.
+/// Returns whether a swap is possible in all dimensions, on single GPUs, and within budgets and
+/// constraints.
 fn fits(state: &RoundState, work: WorkIx, swap: &Swap) -> bool {
     let (from, to) = swap.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
@@ -295,8 +302,8 @@ mod tests {
         random_fleets::{Random, fleet},
     };
 
-    /// Builds a fleet with fragmented space: a process of three quanta leaves an odd quantum on
-    /// each of two nodes.
+    /// Builds a fleet of two nodes of 8 quanta with a process of 3 quanta on each. Job `small`
+    /// wants 5 processes of 2 quanta, but only 2 of them fit into the 5 free quanta of each node.
     fn fragmented_fleet(exchange: bool) -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings.exchange = exchange;

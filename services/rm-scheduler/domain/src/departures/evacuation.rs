@@ -1,8 +1,8 @@
 //! Decides how a process that must leave does so: at once, or after its successor is granted.
 //!
-//! To grant the successor first, a round is planned as if the process were leaving. The node for
-//! the successor is then chosen and checked like any other. The process is ordered to leave
-//! together with the grant. Without a grant, the process stays.
+//! To grant the successor first, a round is planned as if the process were already leaving. The
+//! planner then chooses a node for the successor like for any other process. If the plan grants the
+//! successor, the process is ordered to leave in the same commit. Otherwise the process stays.
 
 use hayward_vocabulary::WorkId;
 
@@ -12,15 +12,16 @@ use crate::output::plan::Grant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct LeavingProcess {
-    /// True if it is the only process of its work. Processes of jobs have no successor.
+    /// True if the process is the only one of its work, so that it needs a successor. Processes of
+    /// jobs need none.
     pub is_service_process: bool,
-    /// True if the grace period or deadline is over, or there was none.
+    /// True if the grace period or deadline has passed, or there was none.
     pub deadline_passed: bool,
-    /// True if its standby runs elsewhere and takes over.
+    /// True if a standby of the process runs elsewhere and takes over.
     pub standby_takes_over: bool,
-    /// True if its owner has already ordered a successor.
+    /// True if the owner of the process has already ordered a successor.
     pub move_ordered: bool,
-    /// True if it is itself a successor whose predecessor has not ended.
+    /// True if the process is itself a successor whose predecessor has not ended.
     pub awaits_predecessor: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Work that could use idle space. The queues of all shapes are merged in serve order. A queue
-//! whose shape finds no node is dropped, however long it is.
+//! Work that could use idle space. There is one queue for each shape, and the queues are merged in
+//! serve order. The queue of a shape that fits no node is dropped at once, however long it is.
 
 use std::{
     cmp::Reverse,
@@ -27,12 +27,17 @@ pub(crate) struct LendingCandidates<'a> {
     heads: BinaryHeap<Reverse<Head<'a>>>,
 }
 
-/// Serve order, position (queue, late or not, index) and work of the head of a queue.
-type Head<'a> = (
-    (i128, Reverse<u64>, &'a WorkId),
-    (QueueKey, bool, usize),
-    WorkIx,
-);
+/// Position of one piece of work in the queues.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    queue: QueueKey,
+    /// True if the queue is in [`LendingCandidates::late`].
+    is_late: bool,
+    index: usize,
+}
+
+/// Head of a queue: the key of its serve order, its position, and the work.
+type Head<'a> = ((i128, Reverse<u64>, &'a WorkId), Position, WorkIx);
 
 pub(crate) fn collect_candidates<'a>(
     state: &mut RoundState<'a>,
@@ -59,11 +64,27 @@ pub(crate) fn collect_candidates<'a>(
     };
     let keys: Vec<QueueKey> = candidates.queues().keys().copied().collect();
     let late: Vec<QueueKey> = candidates.late.keys().copied().collect();
-    for key in keys {
-        candidates.push_head(state, (key, false, 0));
+    for queue in keys {
+        let (is_late, index) = (false, 0);
+        candidates.push_head(
+            state,
+            Position {
+                queue,
+                is_late,
+                index,
+            },
+        );
     }
-    for key in late {
-        candidates.push_head(state, (key, true, 0));
+    for queue in late {
+        let (is_late, index) = (true, 0);
+        candidates.push_head(
+            state,
+            Position {
+                queue,
+                is_late,
+                index,
+            },
+        );
     }
     candidates
 }
@@ -75,14 +96,14 @@ impl<'a> LendingCandidates<'a> {
         queues.map_or(&EMPTY, |queues| &queues.by_shape)
     }
 
-    fn head(&self, state: &RoundState<'a>, position: (QueueKey, bool, usize)) -> Option<Head<'a>> {
-        let (key, is_late, index) = position;
-        let queue = if is_late {
-            self.late.get(&key)
+    fn head(&self, state: &RoundState<'a>, position: Position) -> Option<Head<'a>> {
+        let queue = if position.is_late {
+            self.late.get(&position.queue)
         } else {
-            self.queues().get(&key).map(|queue| &queue.keys)
+            let queue = self.queues().get(&position.queue);
+            queue.map(|queue| &queue.keys)
         };
-        let serve_key = *queue?.get(index)?;
+        let serve_key = *queue?.get(position.index)?;
         let key = (
             serve_key.rank_and_time(),
             quanta_rank(state, serve_key.work()),
@@ -91,26 +112,30 @@ impl<'a> LendingCandidates<'a> {
         Some((key, position, serve_key.work()))
     }
 
-    fn push_head(&mut self, state: &RoundState<'a>, position: (QueueKey, bool, usize)) {
+    fn push_head(&mut self, state: &RoundState<'a>, position: Position) {
         let head = self.head(state, position);
         self.heads.extend(head.map(Reverse));
     }
 
-    /// Returns the next work in serve order. Drops the whole queue of work for which
-    /// `is_exhausted` holds.
+    /// Returns the next work in serve order. If `is_exhausted` holds for the head of a queue, the
+    /// whole queue is dropped.
     pub fn next(
         &mut self,
         state: &RoundState<'a>,
         is_exhausted: impl Fn(WorkIx) -> bool,
     ) -> Option<WorkIx> {
         loop {
-            let Reverse((_, (key, is_late, position), work)) = *self.heads.peek()?;
-            if key != QueueKey::NodeList && is_exhausted(work) {
+            let Reverse((_, position, work)) = *self.heads.peek()?;
+            if position.queue != QueueKey::NodeList && is_exhausted(work) {
                 self.heads.pop();
                 continue;
             }
             // The next work of this queue replaces its head.
-            match self.head(state, (key, is_late, position + 1)) {
+            let next_position = Position {
+                index: position.index + 1,
+                ..position
+            };
+            match self.head(state, next_position) {
                 Some(next) => *self.heads.peek_mut()? = Reverse(next),
                 None => {
                     self.heads.pop();
@@ -120,6 +145,7 @@ impl<'a> LendingCandidates<'a> {
         }
     }
 
+    /// Gives the serve order back to the state.
     pub fn close(self, state: &mut RoundState<'a>) {
         state.derived.serve_order = self.serve_order;
     }

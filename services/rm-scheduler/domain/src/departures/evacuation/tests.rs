@@ -1,3 +1,5 @@
+//! Departure modes, and a simulated drain in which one process of each service runs at any time.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, WorkKind};
@@ -11,6 +13,7 @@ use crate::{
     tests::fixture::{Fixture, node_name, work_id},
 };
 
+/// Process of a service that must leave, without any special fact.
 const PROCESS: LeavingProcess = LeavingProcess {
     is_service_process: true,
     deadline_passed: false,
@@ -40,7 +43,7 @@ fn the_departure_mode_follows_from_the_facts_about_a_process() {
     for (process, expected, expected_late) in [
         (PROCESS, DepartureMode::AfterSuccessor, DepartureMode::Now),
         (process_of_job, DepartureMode::Now, DepartureMode::Now),
-        // Scenario 29: its standby takes over.
+        // The standby takes over, so no successor is needed (scenario 29).
         (standby_takes_over, DepartureMode::Now, DepartureMode::Now),
         (move_ordered, DepartureMode::Stay, DepartureMode::Now),
         (awaits_predecessor, DepartureMode::Stay, DepartureMode::Now),
@@ -63,6 +66,7 @@ fn the_departure_mode_follows_from_the_facts_about_a_process() {
 struct DrainSimulation {
     fixture: Fixture,
     drained: BTreeSet<NodeName>,
+    /// Disruption limit of each service.
     limit: Option<u64>,
     /// Predecessor of each successor.
     predecessors: BTreeMap<AllocationId, AllocationId>,
@@ -97,7 +101,7 @@ impl DrainSimulation {
 
     /// Returns true if the allocation exists but may not start yet, because its predecessor has not
     /// ended.
-    fn is_held(&self, id: &AllocationId) -> bool {
+    fn waits_for_predecessor(&self, id: &AllocationId) -> bool {
         let predecessor = self.predecessors.get(id);
         predecessor.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))
     }
@@ -108,11 +112,12 @@ impl DrainSimulation {
         of_work.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Returns the processes on drained nodes that the disruption limits allow to move now.
     fn processes_to_move(&self) -> Vec<(AllocationId, WorkId)> {
         let all = || self.fixture.snapshot.allocations.iter();
         let must_move = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
             let process = LeavingProcess {
-                awaits_predecessor: self.is_held(id),
+                awaits_predecessor: self.waits_for_predecessor(id),
                 ..PROCESS
             };
             let is_on_drained_node = self.drained.contains(&it.node) && !it.leaving;
@@ -137,21 +142,22 @@ impl DrainSimulation {
         let chosen = candidates
             .into_iter()
             .zip(may_leave_now)
-            .filter(|(_, may)| *may);
+            .filter(|(_, may_leave_now)| *may_leave_now);
         chosen
             .map(|((id, it), _)| (id.clone(), it.work.clone()))
             .collect()
     }
 
+    /// Plans a round as if the processes to move were leaving. Vacates those with a successor.
     fn step(&mut self) {
         let to_move = self.processes_to_move();
         self.set_leaving(&to_move, true);
         let mut plan = self.fixture.plan();
         let work: Vec<WorkId> = to_move.iter().map(|(_, work)| work.clone()).collect();
-        let found = match_grants(&work, &plan.grants);
+        let has_successor = match_grants(&work, &plan.grants);
         let (mut stay, mut leave) = (Vec::new(), Vec::new());
-        for (process_to_move, found) in to_move.into_iter().zip(found) {
-            let list = if found { &mut leave } else { &mut stay };
+        for (process_to_move, has_successor) in to_move.into_iter().zip(has_successor) {
+            let list = if has_successor { &mut leave } else { &mut stay };
             list.push(process_to_move);
         }
         self.set_leaving(&stay, false);
@@ -167,14 +173,15 @@ impl DrainSimulation {
         for (id, work) in leave {
             let successor = self.allocations_of(&work);
             let successor = successor.into_iter().find(|it| !before.contains(it));
-            self.predecessors.insert(successor.expect("its grant"), id);
+            self.predecessors
+                .insert(successor.expect("the grant of the successor"), id);
         }
     }
 
     fn set_leaving(&mut self, allocations: &[(AllocationId, WorkId)], leaving: bool) {
         for (id, _) in allocations {
             let known = self.fixture.snapshot.allocations.get_mut(id);
-            known.expect("it is there").leaving = leaving;
+            known.expect("the allocation exists").leaving = leaving;
         }
     }
 
@@ -182,7 +189,10 @@ impl DrainSimulation {
         let snapshot = &self.fixture.snapshot;
         for work in snapshot.demand.keys() {
             let all = self.allocations_of(work);
-            let started = all.iter().filter(|id| !self.is_held(id)).count();
+            let started = all
+                .iter()
+                .filter(|id| !self.waits_for_predecessor(id))
+                .count();
             prop_assert_eq!(started, 1, "{}: not exactly one process runs", work);
             prop_assert!(all.len() <= 2, "{}: {:?}", work, all);
         }
@@ -204,6 +214,7 @@ impl DrainSimulation {
     }
 }
 
+/// Generates the number of processes, and the quanta of one process, of each service.
 fn services() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((1..4_u64, 1..3_u64), 1..4)
 }
@@ -212,8 +223,9 @@ proptest! {
     // Each case takes about a hundred rounds, so there are few cases.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// One process of each service runs at any time, and no node is overcommitted, whatever the
-    /// free space. A process without a new place stays where it is.
+    /// All processes start on `n00`, which is drained. `n01` has `spare_quanta`, and `n02` is
+    /// closed until the end. One process of each service runs at any time, and no node is
+    /// over-committed.
     #[test]
     fn one_process_of_each_service_runs_during_an_evacuation(
         services in services(),
@@ -256,7 +268,7 @@ proptest! {
 }
 
 proptest! {
-    /// Each grant serves as a place for one process only.
+    /// Each grant counts as the successor of one process only.
     #[test]
     fn a_grant_serves_one_process(
         to_move in prop::collection::vec(0..4_usize, 0..8),
@@ -265,10 +277,11 @@ proptest! {
         let name = |index: &usize| work_id(&format!("svc_{index}.0"));
         let grants: Vec<Grant> = granted.iter().map(|index| grant(name(index))).collect();
         let work: Vec<WorkId> = to_move.iter().map(name).collect();
-        let found = match_grants(&work, &grants);
+        let has_grant = match_grants(&work, &grants);
         for index in 0..4 {
             let count_of = |all: &[usize]| all.iter().filter(|it| **it == index).count();
-            let placed = to_move.iter().zip(&found).filter(|(it, found)| **it == index && **found);
+            let of_index = to_move.iter().zip(&has_grant).filter(|(it, _)| **it == index);
+            let placed = of_index.filter(|(_, has_grant)| **has_grant);
             prop_assert_eq!(placed.count(), count_of(&to_move).min(count_of(&granted)));
         }
     }
