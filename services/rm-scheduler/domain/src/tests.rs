@@ -1,4 +1,5 @@
-//! Tests of whole rounds. Tests of one module are in its own file or folder.
+//! Tests of whole rounds on small fleets, which [`fixture`] builds and runs. Tests of one module
+//! are in its own file or folder.
 
 mod avoided_nodes;
 mod closed_nodes;

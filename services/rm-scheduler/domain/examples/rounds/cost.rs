@@ -1,4 +1,4 @@
-//! Measures the cost of rounds and prints it.
+//! Measures and prints the cost of rounds: CPU time, elapsed time, and time by phase.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ pub struct Cost {
     /// CPU time of all threads.
     pub cpu_time: Duration,
     pub elapsed: Duration,
+    /// CPU time of each phase of the round.
     pub phases: BTreeMap<Phase, Duration>,
     /// CPU time that the check of the plan took.
     pub check_time: Duration,
@@ -50,8 +51,8 @@ impl RoundSamples {
         self.0.insert(position, round);
     }
 
+    /// Prints the round with the median elapsed time.
     pub fn print(&self, name: &str, baseline: &Cost) {
-        // The median by elapsed time.
         let median = &self.0[self.0.len() / 2];
         let (cost, grants, vacates) = (&median.cost, median.grants, median.vacates);
         let (least, most) = (&self.0[0].cost, &self.0[self.0.len() - 1].cost);
@@ -97,16 +98,13 @@ pub fn measure_cost<T>(operation: impl FnOnce() -> T) -> (T, Cost) {
 
 impl ServiceState {
     /// Plans a round and checks the plan. Returns the decision and its cost.
-    pub fn round(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decision, Cost) {
+    pub fn run_round(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decision, Cost) {
         let (decided, cost) = self.decide_by_phase(snapshot, delta);
         let (checked, check_cost) = measure_cost(|| {
             self.holdings.apply_delta(snapshot, delta);
             self.holdings.check(snapshot, &decided.plan)
         });
-        assert!(
-            checked.is_ok(),
-            "a plan that the check refuses: {checked:?}"
-        );
+        assert!(checked.is_ok(), "the check refuses the plan: {checked:?}");
         let check_time = check_cost.cpu_time;
         (decided, Cost { check_time, ..cost })
     }

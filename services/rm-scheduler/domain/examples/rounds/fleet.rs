@@ -1,4 +1,4 @@
-//! Synthetic fleets, changes to their work, and the best-fit baseline.
+//! Synthetic fleets, changes to their work, and best fit as a baseline for the cost of a round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,18 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
-/// Interval of the nodes with GPUs, and of the work that wants GPUs. Both use a node pool of their
-/// own.
+/// One of this many nodes has GPUs, and one of this many pieces of work wants GPUs. Both are in a
+/// node pool of their own.
 const GPU_INTERVAL: u64 = 50;
 
-fn name<T: std::str::FromStr>(text: &str) -> T
+fn parse_name<T: std::str::FromStr>(text: &str) -> T
 where
     T::Err: std::fmt::Debug,
 {
     text.parse().expect("a name of letters and digits")
 }
 
+/// Builds a fleet of nodes of four sizes, with jobs of different classes, users and sizes.
 pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty();
     snapshot.tunables.initialization_cap = 0;
@@ -48,12 +49,12 @@ pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
         snapshot.classes.insert(class.to_owned(), entry);
     }
     for number in 0..nodes {
-        let with_gpus = number % GPU_INTERVAL == 0;
+        let has_gpus = number % GPU_INTERVAL == 0;
         let node = Node {
-            pool: if with_gpus { "gpus" } else { "default" }.into(),
+            pool: if has_gpus { "gpus" } else { "default" }.into(),
             capacity: Size {
                 cpu_milli: 64_000,
-                gpu_milli: if with_gpus { 8_000 } else { 0 },
+                gpu_milli: if has_gpus { 8_000 } else { 0 },
                 ..Size::memory([64, 96, 128, 48][usize::try_from(number % 4).unwrap_or(0)] * GIB)
             },
             takes_work: true,
@@ -62,7 +63,7 @@ pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
             block: None,
             labels: BTreeMap::new(),
         };
-        let key: NodeName = name(&format!("n{number:06}"));
+        let key: NodeName = parse_name(&format!("n{number:06}"));
         snapshot.nodes.insert(key, node);
     }
     for number in 0..work_count {
@@ -82,7 +83,7 @@ fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
     };
     let demand = Demand {
         kind: WorkKind::Job,
-        user: name::<UserName>(&format!("u{}", number % USERS)),
+        user: parse_name::<UserName>(&format!("u{}", number % USERS)),
         class: Some(class.to_owned()),
         submitted_at: Timestamp::from_unix_ms(i64::try_from(number).unwrap_or(0)),
         size: Size {
@@ -104,11 +105,12 @@ fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
         keeps_what_it_holds: false,
         queued: None,
     };
-    let id = name::<WorkId>(&format!("job_{number:07}"));
+    let id = parse_name::<WorkId>(&format!("job_{number:07}"));
     snapshot.demand.insert(id.clone(), demand);
     id
 }
 
+/// Carries out a plan and lets a second pass. Returns the delta.
 pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     let mut delta = SnapshotDelta::default();
     for vacate in &plan.vacates {
@@ -122,7 +124,7 @@ pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
             running_since: Some(snapshot.now),
             ..grant.to_allocation(snapshot.now)
         };
-        let id: AllocationId = name(&format!("alc_{number:012}"));
+        let id: AllocationId = parse_name(&format!("alc_{number:012}"));
         delta
             .allocations
             .insert(id.clone(), Some(allocation.clone()));
@@ -134,9 +136,9 @@ pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     delta
 }
 
-/// Kind of change to a part of the work. Each offset of [`change_work`] changes different work.
+/// Kind of change to a part of the work.
 #[derive(Debug, Clone, Copy)]
-pub enum WorkChange {
+pub enum ChangeKind {
     /// Work ends with its allocations, and the same number of new work is submitted.
     Replaced,
     Ended,
@@ -151,13 +153,13 @@ pub enum WorkChange {
 pub struct WorkChanges {
     /// Name of the measurement.
     pub name: &'static str,
-    pub change: WorkChange,
-    /// Every how many pieces of work one changes.
-    pub every: u64,
+    pub kind: ChangeKind,
+    /// One of this many pieces of work changes.
+    pub interval: u64,
 }
 
-/// Changes a part of the work, starting at `offset`. Returns the delta. New work is numbered from
-/// `next_number` on.
+/// Changes a part of the work and returns the delta. The first changed work is at `offset`, so
+/// another offset changes other work. New work is numbered from `next_number` on.
 pub fn change_work(
     snapshot: &mut Snapshot,
     changes: WorkChanges,
@@ -169,10 +171,10 @@ pub fn change_work(
         .demand
         .keys()
         .skip(to_usize(offset))
-        .step_by(to_usize(changes.every));
+        .step_by(to_usize(changes.interval));
     let changed: Vec<WorkId> = changed.cloned().collect();
     let mut delta = SnapshotDelta::default();
-    if matches!(changes.change, WorkChange::Replaced | WorkChange::Submitted) {
+    if matches!(changes.kind, ChangeKind::Replaced | ChangeKind::Submitted) {
         for _ in &changed {
             let id = add_work(snapshot, *next_number);
             let demand = snapshot.demand.get(&id).cloned();
@@ -180,16 +182,19 @@ pub fn change_work(
             *next_number += 1;
         }
     }
-    match changes.change {
-        WorkChange::Submitted => return delta,
-        WorkChange::Progressed => {
+    match changes.kind {
+        ChangeKind::Submitted => return delta,
+        ChangeKind::Progressed => {
             for work in &changed {
-                let demand = snapshot.demand.get_mut(work).expect("it is there");
+                let demand = snapshot
+                    .demand
+                    .get_mut(work)
+                    .expect("the work was just listed");
                 demand.remaining_tasks -= 1;
                 delta.work.insert(work.clone(), Some(demand.clone()));
             }
         }
-        WorkChange::Ended | WorkChange::Replaced => {
+        ChangeKind::Ended | ChangeKind::Replaced => {
             for work in &changed {
                 snapshot.demand.remove(work);
                 delta.work.insert(work.clone(), None);

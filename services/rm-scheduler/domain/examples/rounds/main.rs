@@ -1,5 +1,7 @@
-//! Measures rounds: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`. The
-//! argument `NODESxREQUESTS` chooses a size (`10000x100000`).
+//! Measures the time of scheduling rounds on synthetic fleets:
+//! `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`
+//!
+//! Arguments of the form `NODESxWORK` choose the sizes of fleets (`10000x100000`).
 //!
 //! The measured fleets have one shape and growing size. Each fleet runs:
 //! - the first round, which fills the fleet,
@@ -12,11 +14,11 @@
 //! "replaced", one percent ended and the same number is new. Each plan is checked as in the service
 //! ("checked").
 //!
-//! The baseline is a naive best fit over the same requests in the same run. Times are CPU times of
-//! all threads. Elapsed time follows in parentheses, with minimum and maximum. The printed round is
-//! the one with the median elapsed time. Sentences of verdicts are made by readers and timed
+//! The baseline is a naive best fit over the same work in the same run. Times are CPU times of all
+//! threads. Elapsed time follows in parentheses, with minimum and maximum. The printed round is the
+//! one with the median elapsed time. Sentences of verdicts are built outside rounds and timed
 //! separately. Memory is touched before the first round, because the first touch costs time.
-//! Figures are printed and fail no test. Decisions are compared with those of a new planner.
+//! Decisions are compared with those of a new planner.
 
 mod cost;
 mod fleet;
@@ -29,14 +31,14 @@ use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
 use cost::{Cost, RoundSamples, ServiceState, measure_cost, ms};
-use fleet::{WorkChange, WorkChanges, apply_plan, change_work, fleet, place_by_best_fit};
+use fleet::{ChangeKind, WorkChanges, apply_plan, change_work, fleet, place_by_best_fit};
 use memory::{peak_bytes, touch_memory_if_requested, touch_memory_in_child};
 
 /// The allocator of the services.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Most rounds that a fleet gets to settle before it is measured.
+/// Maximum number of rounds in which a fleet may settle before it is measured.
 const MAX_SETTLE_ROUNDS: usize = 40;
 /// Number of measured first rounds. The largest fleet is planned only once, because of its memory.
 const FIRST_ROUNDS: usize = 3;
@@ -82,7 +84,7 @@ fn measure(nodes: u64, work_count: u64) {
         ms(baseline.cpu_time)
     );
     let mut service = ServiceState::default();
-    service.round(&snapshot, &SnapshotDelta::everything());
+    service.run_round(&snapshot, &SnapshotDelta::everything());
     let rounds = &service.rounds;
     let ((verdicts, shares), reporting) = measure_cost(|| (rounds.verdicts(), rounds.shares()));
     println!(
@@ -114,37 +116,37 @@ fn later_rounds(
         ("replaced", 100),
         ("a 1,000", work_count / 1_000),
     ];
-    // One percent of 100,000 is already a thousand, so smaller fleets skip the last case.
-    for (name, every) in replaced
+    // With 100,000 pieces of work, the last case equals "replaced". Only larger fleets run it.
+    for (name, interval) in replaced
         .into_iter()
         .take(if work_count > 100_000 { 3 } else { 2 })
     {
-        let change = WorkChange::Replaced;
+        let kind = ChangeKind::Replaced;
         let changes = WorkChanges {
             name,
-            change,
-            every,
+            kind,
+            interval,
         };
         changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
     }
     node_rounds(service, snapshot, baseline);
     let mut unchanged = RoundSamples::default();
     for _ in 0..UNCHANGED_ROUNDS {
-        let (decided, cost) = service.round(snapshot, &SnapshotDelta::default());
+        let (decided, cost) = service.run_round(snapshot, &SnapshotDelta::default());
         unchanged.add(&decided.plan, cost);
     }
     unchanged.print("at rest", baseline);
     // More work arrives than ends, so from here on some work always waits.
-    for (name, change) in [
-        ("progressed", WorkChange::Progressed),
-        ("submitted", WorkChange::Submitted),
-        ("ended", WorkChange::Ended),
+    for (name, kind) in [
+        ("progressed", ChangeKind::Progressed),
+        ("submitted", ChangeKind::Submitted),
+        ("ended", ChangeKind::Ended),
     ] {
-        let every = 100;
+        let interval = 100;
         let changes = WorkChanges {
             name,
-            change,
-            every,
+            kind,
+            interval,
         };
         changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
     }
@@ -155,15 +157,14 @@ fn later_rounds(
 fn settle(service: &mut ServiceState, snapshot: &mut Snapshot, mut plan: Plan) {
     for _ in 0..MAX_SETTLE_ROUNDS {
         let delta = apply_plan(snapshot, &plan);
-        plan = service.round(snapshot, &delta).0.plan;
+        plan = service.run_round(snapshot, &delta).0.plan;
         if plan.is_empty() {
             break;
         }
     }
 }
 
-/// Measures rounds with changed work in a settled fleet. Measures a round without changes after
-/// each.
+/// Measures rounds with changed work in a settled fleet, and after each a round without changes.
 fn changed_work_rounds(
     service: &mut ServiceState,
     snapshot: &mut Snapshot,
@@ -175,19 +176,19 @@ fn changed_work_rounds(
         (RoundSamples::default(), RoundSamples::default());
     let repetitions = std::env::var("CHANGE_ROUNDS").ok();
     let repetitions = repetitions
-        .and_then(|repetitions| repetitions.parse().ok())
+        .and_then(|text| text.parse().ok())
         .unwrap_or(CHANGE_ROUNDS);
     for number in 0..repetitions {
         let delta = change_work(snapshot, changes, number, next_number);
-        let (decided, cost) = service.round(snapshot, &delta);
+        let (decided, cost) = service.run_round(snapshot, &delta);
         if snapshot.demand.len() <= 100_000 && number == 0 {
             let matches_new_planner =
                 service.rounds.full_plan(decided.clone()) == FairShare.schedule(snapshot);
-            assert!(matches_new_planner, "memory changed a decision");
+            assert!(matches_new_planner, "a new planner decides differently");
         }
         changed_rounds.add(&decided.plan, cost);
         drop(decided);
-        let (unchanged, cost) = service.round(snapshot, &SnapshotDelta::default());
+        let (unchanged, cost) = service.run_round(snapshot, &SnapshotDelta::default());
         unchanged_rounds.add(&unchanged.plan, cost);
         settle(service, snapshot, unchanged.plan);
     }
@@ -230,7 +231,7 @@ fn node_rounds(service: &mut ServiceState, snapshot: &mut Snapshot, baseline: &C
                 nodes: BTreeSet::from([name.clone()]),
                 ..SnapshotDelta::default()
             };
-            let (decided, cost) = service.round(snapshot, &delta);
+            let (decided, cost) = service.run_round(snapshot, &delta);
             costs.entry(label).or_default().add(&decided.plan, cost);
             settle(service, snapshot, decided.plan);
         }
@@ -249,7 +250,8 @@ fn first_rounds(snapshot: &Snapshot) -> (RoundSamples, Plan) {
         1
     };
     for _ in 0..repeats {
-        let (decided, cost) = ServiceState::default().round(snapshot, &SnapshotDelta::everything());
+        let (decided, cost) =
+            ServiceState::default().run_round(snapshot, &SnapshotDelta::everything());
         rounds.add(&decided.plan, cost);
         plan = decided.plan;
     }

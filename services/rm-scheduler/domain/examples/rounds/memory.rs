@@ -1,17 +1,18 @@
-//! Memory of the node and of this program.
+//! Makes memory ready before a measurement, and reads the peak memory of this program.
 
 use std::hint::black_box;
 use std::process::Command;
 
 /// Argument that makes this program write to memory and do nothing else.
 const TOUCH_ARGUMENT: &str = "touch-mib";
-/// Upper bound of the memory of a first round and its snapshot, per request.
+/// Upper bound of the memory of a first round and its snapshot, for each piece of work.
 const BYTES_PER_WORK: u64 = 3 << 10;
 
 /// Starts another process that writes once to as much memory as a round will use.
 ///
-/// A hypervisor reclaims unused memory after some seconds and returns it page by page at the first
-/// touch. Without this process, that would take four fifths of a first round of 100,000 nodes.
+/// A hypervisor reclaims unused memory after some seconds, and returns it page by page at the first
+/// write. Without the other process, those returns would take four fifths of the time of a first
+/// round of 100,000 nodes.
 pub fn touch_memory_in_child(work_count: u64) {
     let mebibytes = (work_count * BYTES_PER_WORK) >> 20;
     let status = std::env::current_exe().and_then(|this| {
@@ -26,7 +27,7 @@ pub fn touch_memory_in_child(work_count: u64) {
     }
 }
 
-/// Returns whether this process was started only to write to memory. If so, it has done that.
+/// Writes to memory if this process was started for that alone. Returns true if it was.
 pub fn touch_memory_if_requested() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(TOUCH_ARGUMENT) {
@@ -37,7 +38,7 @@ pub fn touch_memory_if_requested() -> bool {
     true
 }
 
-/// Returns the most memory, in bytes, that this program ever held.
+/// Returns the peak memory of this program in bytes.
 pub fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

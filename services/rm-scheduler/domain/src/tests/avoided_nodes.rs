@@ -1,4 +1,5 @@
-//! Nodes that are blocked for one piece of work only.
+//! Nodes that are blocked for one piece of work only. In each test, work `shy` avoids nodes, and
+//! work `bold` does not.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,7 @@ fn a_block_for_one_piece_of_work_affects_no_other_work() {
 }
 
 #[test]
-fn a_machine_list_loses_the_avoided_nodes() {
+fn work_uses_no_avoided_node_of_its_node_list() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     let demand = fixture.job("listed", "a", 1);
     demand.node_list = nodes(&["n00", "n01"]);
@@ -49,12 +50,13 @@ fn a_machine_list_loses_the_avoided_nodes() {
 }
 
 #[test]
-fn work_that_avoids_all_nodes_is_all_blocked_with_a_node_to_open() {
-    for kind in 0..2 {
+fn the_unblock_of_work_that_avoids_all_nodes_names_a_node_to_open() {
+    for is_job in [true, false] {
         let mut fixture = Fixture::eager().nodes(&[4, 2, 1]);
-        let demand = match kind {
-            0 => fixture.job("shy", "a", 2),
-            _ => fixture.service("shy", "a", 2),
+        let demand = if is_job {
+            fixture.job("shy", "a", 2)
+        } else {
+            fixture.service("shy", "a", 2)
         };
         // The third node is too small in any case.
         demand.avoids = nodes(&["n00", "n01"]);
@@ -66,7 +68,7 @@ fn work_that_avoids_all_nodes_is_all_blocked_with_a_node_to_open() {
         let node = node_name("n00");
         assert_eq!(verdict.unblock, Some(Unblock::OpenNode { node }));
         assert!(!granted_nodes(&plan, "bold").is_empty());
-        // Blocks of nodes and blocks for one piece of work add up.
+        // One node is avoided by the work, and the other is blocked for all work.
         fixture.demand_mut("shy").avoids = nodes(&["n00"]);
         fixture.block("n01", crate::input::snapshot::BlockEffect::Mark);
         assert_eq!(fixture.plan().verdicts["shy"].reason, Reason::AllBlocked);
@@ -91,7 +93,7 @@ fn the_check_refuses_a_grant_on_a_node_that_is_avoided_by_now() {
 }
 
 #[test]
-fn a_delta_of_avoided_nodes_plans_like_a_full_read() {
+fn a_plan_from_a_delta_of_avoided_nodes_equals_a_plan_from_the_snapshot() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("shy", "a", 1);
     let mut rounds = Rounds::default();

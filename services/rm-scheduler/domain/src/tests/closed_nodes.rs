@@ -8,7 +8,7 @@ use crate::{
     output::plan::{Reason, VacateReason},
 };
 
-/// (X30)
+/// The processes of a lost node end at once, and successors start elsewhere (X30).
 #[test]
 fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
@@ -20,7 +20,7 @@ fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     assert!(
         plan.vacates
             .iter()
-            .all(|v| v.purge && v.reason == VacateReason::NodeLost)
+            .all(|vacate| vacate.purge && vacate.reason == VacateReason::NodeLost)
     );
     assert_eq!(share(&plan, "j1").current, 5);
     assert!(fixture.step().is_empty());
@@ -28,7 +28,7 @@ fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     assert_eq!(fixture.current_processes("j1", 1), [10]);
 }
 
-/// (R-6.7)
+/// Work of other policies than FAIR_SHARE stays on an offline node (R-6.7).
 #[test]
 fn an_offline_node_loses_fair_share_work_only() {
     let mut fixture = Fixture::eager().nodes(&[4]);
@@ -42,7 +42,7 @@ fn an_offline_node_loses_fair_share_work_only() {
     assert!(
         plan.vacates
             .iter()
-            .all(|v| !v.purge && v.reason == VacateReason::NodeOffline)
+            .all(|vacate| !vacate.purge && vacate.reason == VacateReason::NodeOffline)
     );
     assert_eq!(
         plan.grants.len(),
@@ -72,14 +72,14 @@ fn a_mark_stops_new_work_and_an_evacuation_vacates_all_but_reservations() {
     assert!(
         plan.vacates
             .iter()
-            .all(|v| v.reason == VacateReason::Blocked)
+            .all(|vacate| vacate.reason == VacateReason::Blocked)
     );
     assert_eq!(
         fixture
             .snapshot
             .allocations
             .values()
-            .filter(|a| a.work.as_str() == "r")
+            .filter(|allocation| allocation.work.as_str() == "r")
             .count(),
         1
     );

@@ -1,4 +1,5 @@
-//! Plan digests: plans of random fleets are compared with checked-in digests.
+//! Plans of random fleets are compared with checked-in digests, and with plans of planners that get
+//! only deltas.
 //!
 //! A commit that is meant to change plans writes new digests
 //! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and states it in its message.
@@ -35,6 +36,7 @@ struct Digests {
     whole_plan: u64,
 }
 
+/// Runs a random fleet for some rounds, and adds its plans to the digests.
 fn simulate_fleet(seed: u64, mut digests: Digests) -> Digests {
     let mut random = Random::new(seed);
     let mut fixture = fleet(&mut random);
@@ -86,7 +88,8 @@ fn plans_of_random_fleets_have_the_checked_in_digests() {
     );
 }
 
-/// Two planners that get only deltas, with and without explanations, and a reader of their reports.
+/// Two planners that get only deltas, one with and one without explanations. `verdicts` and
+/// `shares` are those of a reader who applies the changed reports.
 struct DeltaPlanner {
     rounds: Rounds,
     rounds_without_explanations: Rounds,
@@ -108,8 +111,8 @@ impl DeltaPlanner {
         }
     }
 
-    /// Plans a round from a delta. Asserts that the plan and the changed reports equal those of a
-    /// planner without memory.
+    /// Plans a round from a delta. Asserts that plan and reports equal those of a new planner that
+    /// reads the whole snapshot.
     fn round(&mut self, now: &Snapshot, case: &str) -> Plan {
         let delta = self.before.as_ref();
         let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
@@ -150,7 +153,7 @@ impl DeltaPlanner {
 }
 
 #[test]
-fn rounds_from_deltas_equal_rounds_without_memory() {
+fn rounds_from_deltas_equal_rounds_of_a_new_planner() {
     for seed in 0..FLEETS / 2 {
         let mut random = Random::new(seed + 7_000);
         let mut fixture = fleet(&mut random);
@@ -164,9 +167,10 @@ fn rounds_from_deltas_equal_rounds_without_memory() {
     }
 }
 
-/// Trees become idle. They are planned again when the passed time matters.
+/// A tree of pools in which nothing changed is idle: its last result is reused. It is planned again
+/// if the passed time matters.
 #[test]
-fn rounds_with_idle_trees_equal_rounds_without_memory() {
+fn rounds_with_idle_trees_equal_rounds_of_a_new_planner() {
     for seed in 0..FLEETS / 10 {
         let mut random = Random::new(seed + 11_000);
         let mut fixture = fleet(&mut random);
@@ -181,7 +185,7 @@ fn rounds_with_idle_trees_equal_rounds_without_memory() {
     }
 }
 
-/// Changes demand: some work has fewer tasks left or changes in other ways.
+/// Changes the demand of random work: fewer remaining tasks, or another user, duration or the like.
 fn change_demand(fixture: &mut Fixture, random: &mut Random) {
     for demand in fixture.snapshot.demand.values_mut() {
         if random.one_in(3) {
@@ -198,8 +202,8 @@ fn change_demand(fixture: &mut Fixture, random: &mut Random) {
     }
 }
 
-/// Removes a node, possibly one with allocations or one that some work avoids. It may come back
-/// later.
+/// Sometimes removes a random node, with or without allocations. Sometimes lets work avoid that
+/// node.
 fn remove_random_node(fixture: &mut Fixture, random: &mut Random) {
     let name = format!("n{:02}", random.below(40));
     if random.one_in(3) {
@@ -211,13 +215,14 @@ fn remove_random_node(fixture: &mut Fixture, random: &mut Random) {
     }
 }
 
+/// Returns the texts of both plans around their first difference.
 fn first_difference(plan: &Plan, expected: &Plan) -> String {
     let texts = [plan, expected].map(|plan| serde_json::to_string(plan).unwrap());
-    let same = texts[0]
+    let same_bytes = texts[0]
         .bytes()
         .zip(texts[1].bytes())
         .take_while(|(a, b)| a == b);
-    let from = same.count().saturating_sub(200);
+    let from = same_bytes.count().saturating_sub(200);
     let around = |text: &str| text.chars().skip(from).take(400).collect::<String>();
     format!("{} instead of {}", around(&texts[0]), around(&texts[1]))
 }

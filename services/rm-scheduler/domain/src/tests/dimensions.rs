@@ -1,5 +1,5 @@
-//! Sizes are vectors. Fit is tested on every dimension, a part of a GPU is on one GPU, and shares
-//! are counted in quanta (D6).
+//! Sizes with several dimensions: a process must fit in each of them, a part of a GPU is on one
+//! GPU, and shares are counted in quanta (D6).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn a_part_of_a_gpu_is_on_one_gpu() {
     fixture.node("n00").capacity.gpu_milli = 2_000;
     fixture.job("parts", "a", 1).size.gpu_milli = 600;
     let plan = fixture.step();
-    // The sum of both GPUs would be enough for three.
+    // 2,000 thousandths in total would be enough for three parts of 600.
     assert_eq!(share(&plan, "parts").current, 2);
     let mut gpus: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
     gpus.sort_unstable();
@@ -22,7 +22,11 @@ fn a_part_of_a_gpu_is_on_one_gpu() {
     fixture.job("small", "b", 1).size.gpu_milli = 400;
     fixture.job("whole", "c", 1).size.gpu_milli = 1_000;
     let plan = fixture.step();
-    assert_eq!(share(&plan, "small").current, 2, "on the rest of both");
+    assert_eq!(
+        share(&plan, "small").current,
+        2,
+        "one part fits on the rest of each GPU"
+    );
     assert_eq!(share(&plan, "whole").current, 0);
 }
 
@@ -41,7 +45,7 @@ fn the_check_refuses_two_parts_that_exceed_one_gpu() {
 }
 
 #[test]
-fn dominant_shares_are_even() {
+fn users_get_even_shares_of_their_dominant_dimension() {
     for settings in [Settings::reference(), Settings::default()] {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings = settings;
@@ -62,7 +66,7 @@ fn dominant_shares_are_even() {
 }
 
 #[test]
-fn dominant_shares_are_even_with_gpus() {
+fn users_get_even_shares_of_their_dominant_dimension_with_gpus() {
     for settings in [Settings::reference(), Settings::default()] {
         let mut fixture = Fixture::eager().nodes(&[16, 16]);
         fixture.snapshot.tunables.settings = settings;
@@ -108,12 +112,12 @@ fn no_gpu_is_granted_twice_while_the_fleet_changes() {
         let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
         for it in fixture.snapshot.allocations.values() {
             let milli = it.size.gpu_milli;
-            let devices = if milli < 1_000 {
+            let gpu_count = if milli < 1_000 {
                 u64::from(milli > 0)
             } else {
                 milli / 1_000
             };
-            assert_eq!(it.gpus.len() as u64, devices, "{it:?}");
+            assert_eq!(it.gpus.len() as u64, gpu_count, "{it:?}");
             for gpu in &it.gpus {
                 *used.entry((it.node.to_string(), *gpu)).or_default() += milli.min(1_000);
             }

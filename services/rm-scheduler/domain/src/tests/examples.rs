@@ -1,4 +1,5 @@
-//! Worked examples of the specification, and single rules with numbers.
+//! Worked examples of the specification (X1 to X30 in `docs/spec/fair-share.md`), and single rules
+//! with numbers.
 
 use hayward_vocabulary::{Quantum, Size};
 
@@ -8,8 +9,8 @@ use crate::{
     output::plan::{Reason, VacateReason},
 };
 
-/// Submits jobs as (class, user, quanta, cap) and asserts entitlement and processes after one
-/// round.
+/// Submits jobs, each given by class, user, quanta and cap (0 means no cap). Asserts that after one
+/// round, each has the expected entitlement and as many processes.
 #[track_caller]
 fn assert_entitlements(mut fixture: Fixture, jobs: &[(&str, &str, u64, u64)], expected: &[u64]) {
     for (index, (class, user, quanta, cap)) in jobs.iter().enumerate() {
@@ -30,6 +31,7 @@ fn assert_entitlements(mut fixture: Fixture, jobs: &[(&str, &str, u64, u64)], ex
     );
 }
 
+/// Builds a fleet with FAIR_SHARE classes, each given by name, priority and weight.
 fn fair_share_fleet(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     for (name, priority, weight) in classes {
@@ -110,7 +112,7 @@ fn processes_of_mixed_sizes_fill_the_nodes() {
     );
 }
 
-/// (X14)
+/// Worked example of the specification (X14).
 #[test]
 fn nodes_are_rounded_down_and_processes_up_to_whole_quanta() {
     let mut fixture = Fixture::eager();
@@ -154,7 +156,7 @@ fn a_job_grows_by_doubling_up_to_its_cap() {
 /// Covers many tasks and few tasks (X17).
 #[test]
 fn prediction_stops_growth_that_would_come_too_late() {
-    for (items, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {
+    for (tasks, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {
         let mut fixture = Fixture::new().nodes(&[50, 50]);
         fixture.start_ms = 90_000;
         let tunables = &mut fixture.snapshot.tunables;
@@ -163,7 +165,7 @@ fn prediction_stops_growth_that_would_come_too_late() {
         tunables.cycle_ms = 40_000;
         tunables.initialization_cap = 4;
         let job = fixture.job("j", "a", 1);
-        (job.remaining_tasks, job.threads, job.max_processes) = (items, 2, 100);
+        (job.remaining_tasks, job.threads, job.max_processes) = (tasks, 2, 100);
         let first = fixture.current_processes("j", 1);
         fixture.demand_mut("j").task_ms = Some(25_000);
         let rest = fixture.current_processes("j", expected.len() - 1);
@@ -171,7 +173,7 @@ fn prediction_stops_growth_that_would_come_too_late() {
     }
 }
 
-/// (X21)
+/// Worked example of the specification (X21).
 #[test]
 fn new_work_gets_its_entitlement_one_departure_later() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
@@ -194,7 +196,7 @@ fn new_work_gets_its_entitlement_one_departure_later() {
     assert!(fixture.step().is_empty());
 }
 
-/// (X22)
+/// Worked example of the specification (X22).
 #[test]
 fn departures_may_take_two_rounds() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
@@ -239,7 +241,7 @@ fn departures_may_take_two_rounds() {
     );
 }
 
-/// (X23)
+/// Worked example of the specification (X23).
 #[test]
 fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
@@ -249,11 +251,11 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     fixture.job_in("q", "q1", "b", 1);
     let records = fixture.record_rounds(&["p1", "q1"], 4);
     assert_eq!(
-        records[0].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[0].iter().map(|record| record.0).collect::<Vec<_>>(),
         [2, 4, 4, 4]
     );
     assert_eq!(
-        records[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[1].iter().map(|record| record.0).collect::<Vec<_>>(),
         [2, 4, 8, 8]
     );
     fixture.snapshot.demand.remove("q1");
@@ -264,9 +266,9 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     assert_eq!(fixture.current_processes("p1", 2), [8, 12]);
 }
 
-/// (X24)
+/// Worked example of the specification (X24).
 #[test]
-fn a_squatter_leaves_for_residents_of_the_pool() {
+fn a_squatter_leaves_for_work_whose_home_is_the_pool() {
     let mut fixture = Fixture::new();
     fixture.snapshot.pools.insert("top".into(), Pool::default());
     let fast = Pool {
@@ -289,12 +291,12 @@ fn a_squatter_leaves_for_residents_of_the_pool() {
         .collect();
     assert_eq!(j1, [(6, 8), (6, 6), (4, 6), (4, 4), (4, 4)]);
     assert_eq!(
-        records[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[1].iter().map(|record| record.0).collect::<Vec<_>>(),
         [0, 2, 2, 4, 4]
     );
 }
 
-/// (X26)
+/// Worked example of the specification (X26).
 #[test]
 fn a_service_gets_space_from_a_job() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
@@ -306,7 +308,7 @@ fn a_service_gets_space_from_a_job() {
     assert_eq!(records[1], [(0, 0, 1), (1, 1, 1)]);
 }
 
-/// (X27)
+/// Worked example of the specification (X27).
 #[test]
 fn the_allotment_counts_grants_of_the_same_round() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
@@ -323,7 +325,7 @@ fn the_allotment_counts_grants_of_the_same_round() {
     assert_eq!(share(&fixture.step(), "s2").current, 1);
 }
 
-/// (X28)
+/// Worked example of the specification (X28).
 #[test]
 fn a_node_is_cleared_for_a_reservation() {
     let mut fixture = Fixture::new().nodes(&[3; 3]);
@@ -345,7 +347,7 @@ fn a_node_is_cleared_for_a_reservation() {
     assert!(fixture.step().is_empty());
 }
 
-/// (X29)
+/// Worked example of the specification (X29).
 #[test]
 fn a_node_is_granted_to_one_reservation_only() {
     let mut fixture = Fixture::new().nodes(&[5, 4]);
@@ -369,7 +371,7 @@ fn a_node_is_granted_to_one_reservation_only() {
     assert_eq!(fixture.step().verdicts["r4"].reason, Reason::NoHostOfSize);
 }
 
-///
+/// Each instance goes to the node with the fewest instances of its service.
 #[test]
 fn instances_of_one_service_spread_over_nodes() {
     let mut fixture = Fixture::new().nodes(&[4, 4]);
@@ -380,12 +382,12 @@ fn instances_of_one_service_spread_over_nodes() {
         .step()
         .grants
         .iter()
-        .map(|g| g.node.to_string())
+        .map(|grant| grant.node.to_string())
         .collect();
     assert_eq!(nodes, ["n00", "n01", "n00"]);
 }
 
-///
+/// Space is granted again only when the leaving allocation is gone.
 #[test]
 fn withdrawn_work_holds_its_space_until_it_is_gone() {
     let mut fixture = Fixture::eager().nodes(&[4]);
@@ -402,7 +404,8 @@ fn withdrawn_work_holds_its_space_until_it_is_gone() {
     assert_eq!(fixture.step().grants.len(), 1);
 }
 
-///
+/// Work with an unknown class, an unsuitable policy or a barred user is refused. A service that
+/// names a FAIR_SHARE class is served by the default class instead.
 #[test]
 fn refusals_have_a_reason() {
     let mut fixture = Fixture::new().nodes(&[4]);

@@ -1,4 +1,5 @@
-//! A small fleet for tests. It carries out plans round after round, as the services do.
+//! A small fleet for tests. [`Fixture::step`] plans a round and carries the plan out, as the
+//! services do.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ pub(crate) fn terms(policy: Policy, priority: i64, weight: u64) -> ClassTerms {
     }
 }
 
+/// A fleet, with builders for its classes, nodes and work. Each builder adds one entry.
 pub struct Fixture {
     pub snapshot: Snapshot,
     /// Number of rounds from the vacate of an allocation until it is gone.
@@ -39,7 +41,7 @@ pub struct Fixture {
     pub start_ms: u64,
     /// Round at the end of which a vacated allocation is gone.
     end_rounds: BTreeMap<AllocationId, u64>,
-    hour: HourlyPreemptions,
+    hourly_preemptions: HourlyPreemptions,
     /// Number of grants so far. Numbers the allocations.
     granted_count: u64,
 }
@@ -74,7 +76,7 @@ impl Fixture {
             departure_rounds: 1,
             start_ms: 500,
             end_rounds: BTreeMap::new(),
-            hour: HourlyPreemptions::default(),
+            hourly_preemptions: HourlyPreemptions::default(),
             granted_count: 0,
         };
         fixture.class("fair", terms(Policy::FairShare, 10, 100), "default");
@@ -86,7 +88,7 @@ impl Fixture {
         fixture
     }
 
-    /// Creates the same fleet as [`Self::new`], without the start-up cap.
+    /// Creates the same fleet as [`Self::new`], but jobs may start with any number of processes.
     pub fn eager() -> Self {
         let mut fixture = Self::new();
         fixture.snapshot.tunables.initialization_cap = 0;
@@ -124,6 +126,7 @@ impl Fixture {
         self.snapshot.nodes.insert(node_name(name), node);
     }
 
+    /// Adds nodes of these quanta to the pool `default`. Their names are `n00`, `n01` and so on.
     pub fn nodes(mut self, quanta: &[u64]) -> Self {
         for (index, quanta) in quanta.iter().enumerate() {
             self.node_in("default", &format!("n{index:02}"), *quanta);
@@ -131,6 +134,7 @@ impl Fixture {
         self
     }
 
+    /// Returns the node of this name, so that a test can change it.
     pub fn node(&mut self, name: &str) -> &mut Node {
         self.snapshot.nodes.get_mut(name).unwrap()
     }
@@ -168,6 +172,7 @@ impl Fixture {
         self.snapshot.demand.entry(work_id(id)).or_insert(demand)
     }
 
+    /// Adds a job for any number of processes, with this many quanta each.
     pub fn job(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
         self.add_demand(WorkKind::Job, id, user, quanta)
     }
@@ -178,10 +183,12 @@ impl Fixture {
         demand
     }
 
+    /// Adds a service with one instance.
     pub fn service(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
         self.add_demand(WorkKind::Service, id, user, quanta)
     }
 
+    /// Adds a reservation of a whole node of at least this many quanta.
     pub fn reservation(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
         self.add_demand(WorkKind::Reservation, id, user, quanta)
     }
@@ -190,6 +197,7 @@ impl Fixture {
         self.snapshot.demand.get_mut(id).unwrap()
     }
 
+    /// Plans a round without carrying it out. Asserts that the plan passes the check.
     pub fn plan(&self) -> Plan {
         let plan = FairShare.schedule(&self.snapshot);
         assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
@@ -197,14 +205,14 @@ impl Fixture {
         plan
     }
 
-    /// Runs one round: plans, carries the plan out, and lets a cycle pass.
+    /// Runs one round: plans, carries the plan out, and advances the time by one cycle.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
         plan
     }
 
-    /// Carries out a plan as the services do, and lets a cycle pass.
+    /// Carries out a plan as the services do, and advances the time by one cycle.
     pub fn carry_out(&mut self, plan: &Plan) {
         for grant in &plan.grants {
             self.granted_count += 1;
@@ -245,21 +253,23 @@ impl Fixture {
             self.snapshot.allocations.remove(&id);
         }
         self.snapshot.carried = plan.carried.clone();
-        self.hour.record_receipts(&self.snapshot, &plan.receipts);
+        self.hourly_preemptions
+            .record_receipts(&self.snapshot, &plan.receipts);
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
-        self.hour.expire_minutes(self.snapshot.now);
-        self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
+        self.hourly_preemptions.expire_minutes(self.snapshot.now);
+        self.snapshot.preempted_quanta = self.hourly_preemptions.preempted_quanta().clone();
     }
 
-    /// Returns the number of processes of a piece of work after each of the next rounds.
+    /// Runs rounds. Returns the number of processes of a piece of work after each of them.
     pub fn current_processes(&mut self, id: &str, rounds: usize) -> Vec<u64> {
         (0..rounds)
             .map(|_| share(&self.step(), id).current)
             .collect()
     }
 
-    /// Returns `(current, held, counted)` of several pieces of work over the next rounds.
+    /// Runs rounds. Returns, for each piece of work and round, the processes without leaving ones,
+    /// all processes, and the entitlement.
     pub fn record_rounds(&mut self, ids: &[&str], rounds: usize) -> Vec<Vec<(u64, u64, u64)>> {
         let mut records = vec![Vec::new(); ids.len()];
         for _ in 0..rounds {
@@ -273,6 +283,7 @@ impl Fixture {
     }
 }
 
+/// Returns the share of a piece of work in a plan.
 pub fn share(plan: &Plan, id: &str) -> WorkShare {
     plan.shares
         .classes

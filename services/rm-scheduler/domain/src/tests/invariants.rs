@@ -1,5 +1,5 @@
-//! Invariants of one round, in any fleet and with any delay of departures. The tests use the
-//! reference settings.
+//! Invariants of each round, in random fleets with random events and any delay of departures. Most
+//! tests use the reference settings, which switch off all improvements on the specification.
 //!
 //! `Fixture::plan` also runs the check on each plan.
 
@@ -27,12 +27,15 @@ use crate::{
 
 #[derive(Debug, Clone)]
 struct WorkSpec {
+    /// 0 is a reservation, 1 and 2 are services, and 3 is a job in class `fixed`. Greater numbers
+    /// are jobs in a FAIR_SHARE class.
     kind: u8,
     user: u8,
     class: u8,
     quanta: u64,
     cap: u64,
     tasks: u64,
+    /// Whether the work has a node list.
     listed: bool,
 }
 
@@ -84,7 +87,7 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure_rounds: u64) -> Fixture
     fixture.snapshot.tunables.fragmentation_threshold = 2;
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     fixture.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
-    for (place, (name, parent)) in (1_u64..).zip([
+    for (position, (name, parent)) in (1_u64..).zip([
         ("below", Some("default")),
         ("deep", Some("below")),
         ("beside", Some("default")),
@@ -92,8 +95,8 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure_rounds: u64) -> Fixture
     ]) {
         let pool = Pool {
             parent: parent.map(str::to_owned),
-            search_order: i64::try_from(place).unwrap(),
-            position: place,
+            search_order: i64::try_from(position).unwrap(),
+            position,
             quantum: None,
         };
         fixture.snapshot.pools.insert(name.into(), pool);
@@ -187,6 +190,7 @@ fn apply_event(fixture: &mut Fixture, index: usize, event: &FleetEvent) {
     }
 }
 
+/// Returns the shares of all work that is not refused.
 fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
     let accepted = snapshot.demand.keys().filter(|id| {
         let verdict = &plan.verdicts[*id];
@@ -197,8 +201,8 @@ fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
         .collect()
 }
 
-/// Asserts that work has no more than its entitlement or what it had before, and that fixed work is
-/// not preempted (I-3).
+/// Asserts that work has at most its entitlement, or as many processes as before. Asserts also that
+/// fixed work is not preempted (I-3).
 fn assert_within_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
     let now = shares(plan, &fixture.snapshot);
     for (id, share) in &now {
@@ -256,14 +260,14 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
             || plan
                 .verdicts
                 .values()
-                .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
+                .any(|verdict| verdict.reason == crate::Reason::WaitingForDefragmentation);
         if share.counted <= share.current || defragmented || !demand.node_list.is_empty() {
             continue;
         }
-        let home_only = class.pool == "other";
+        let is_in_other_tree = class.pool == "other";
         let fits = free.iter().any(|(name, free)| {
-            let in_other_pool = snapshot.nodes[*name].pool == "other";
-            in_other_pool == home_only && *free >= share.quanta
+            let is_other_node = snapshot.nodes[*name].pool == "other";
+            is_other_node == is_in_other_tree && *free >= share.quanta
         });
         assert!(!fits, "{id} could start: {share:?} {free:?}");
     }
@@ -289,6 +293,7 @@ impl LiveChecks {
         }
     }
 
+    /// Records all changes since the previous snapshot.
     fn observe_snapshot(&mut self, now: &Snapshot) {
         for (name, node) in &now.nodes {
             let before = self.previous.nodes.get(name);
@@ -330,6 +335,7 @@ impl LiveChecks {
         self.unplanned = crate::SnapshotDelta::default();
     }
 
+    /// Runs the live checks. `settled` is true if no round is due.
     fn run(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
         let report = WaitCheckInput {
             snapshot: &fixture.snapshot,
@@ -393,12 +399,13 @@ proptest! {
             live_checks.observe_snapshot(&fixture.snapshot);
             for finding in live_checks.run(&fixture, &plan, true) {
                 let holds = !matches!(finding.outcome, CheckOutcome::Violated { .. });
-                prop_assert!(holds, "cycle {index}: {finding:#?}");
+                prop_assert!(holds, "round {index}: {finding:#?}");
             }
         }
     }
 
-    /// Space may be free although other work waits, because no round has read it yet.
+    /// Processes end between rounds. Their space is free although work waits, because no round has
+    /// read it yet.
     #[test]
     fn the_live_checks_hold_between_rounds(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
@@ -420,7 +427,7 @@ proptest! {
             live_checks.observe_snapshot(&fixture.snapshot);
             for finding in live_checks.run(&fixture, &plan, false) {
                 let holds = !matches!(finding.outcome, CheckOutcome::Violated { .. });
-                prop_assert!(holds, "before cycle {index}: {finding:#?}");
+                prop_assert!(holds, "before round {index}: {finding:#?}");
             }
             live_checks.record_round();
             plan = fixture.step();

@@ -1,4 +1,5 @@
-//! Properties of any fleet over several rounds.
+//! Properties of random fleets over several rounds: fleets settle, plans pass the check, and the
+//! check refuses tampered plans.
 
 use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
@@ -14,12 +15,14 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(crate) struct WorkSpec {
+    /// 0 is a reservation, 1 and 2 are services, and greater numbers are jobs.
     kind: u8,
     user: u8,
     class: u8,
     quanta: u64,
     cap: u64,
     tasks: u64,
+    /// Whether the work has a node list.
     listed: bool,
     gpu_milli: u64,
 }
@@ -55,6 +58,8 @@ pub(crate) fn work_specs() -> impl Strategy<Value = Vec<WorkSpec>> {
     prop::collection::vec(work_spec, 1..14)
 }
 
+/// Builds a fleet with pools `default` and `below`. Each node has quanta, and a kind: 1 is a node
+/// in `below`, and 2 or more is a node with two GPUs.
 pub(crate) fn fleet(
     nodes: &[(u64, u8)],
     work_specs: &[WorkSpec],
@@ -131,7 +136,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// `Fixture::plan` checks every plan. A node fails, and work comes and goes.
+    /// A node fails, and work comes and goes. `Fixture::plan` checks every plan.
     #[test]
     fn any_fleet_settles_and_every_plan_passes_the_check(
         nodes in nodes(),
@@ -159,14 +164,14 @@ proptest! {
         settle(&mut fixture);
     }
 
-    /// Processes have one size, departures are immediate, and there are no node lists. With mixed
-    /// sizes a fleet may take longer. Work that is placed first can fragment the space of other
-    /// work, and then entitlement changes again.
+    /// Jobs may start and grow without limits. Processes have one size, departures are immediate,
+    /// and there are no node lists. With mixed sizes, a fleet may take longer: work that is placed
+    /// first can fragment the space of other work, and then entitlements change again.
     ///
-    /// In several pools, entitlement may exceed the space, so a fleet needs two more rounds
+    /// With several pools, entitlements may exceed the space, so a fleet needs two more rounds
     ///
     #[test]
-    fn without_ramp_up_plans_are_empty_within_three_rounds(
+    fn without_growth_limits_a_fleet_settles_in_few_rounds(
         nodes in nodes(),
         mut before in work_specs(),
         mut after in work_specs(),
@@ -199,8 +204,8 @@ proptest! {
         prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
     }
 
-    /// No free space fits a process below the cap of its work. This is more than the invariant
-    /// requires (I-9).
+    /// No free space fits a process of work that is below its cap. The invariant requires this only
+    /// for work below its entitlement (I-9).
     #[test]
     fn a_settled_fleet_has_no_idle_space_that_work_could_use(
         nodes in nodes(),
@@ -240,10 +245,10 @@ proptest! {
         settle(&mut fixture);
         let plan = fixture.plan();
         let current = |user| crate::tests::fixture::share(&plan, &format!("j{user}")).current;
-        let has: Vec<u64> = (0..users).map(current).collect();
-        let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
-        prop_assert!(most - least <= 1, "{has:?}");
-        prop_assert_eq!(has.iter().sum::<u64>(), nodes.iter().sum::<u64>());
+        let counts: Vec<u64> = (0..users).map(current).collect();
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        prop_assert!(most - least <= 1, "{counts:?}");
+        prop_assert_eq!(counts.iter().sum::<u64>(), nodes.iter().sum::<u64>());
     }
 
     #[test]
@@ -259,7 +264,7 @@ proptest! {
         let mut tampered = plan.clone();
         tamper(&mut tampered.grants[0], change);
         let violations = check(&fixture.snapshot, &tampered).unwrap_err();
-        prop_assert!(violations.iter().all(|v| matches!(v.part, Part::Grant(_))));
+        prop_assert!(violations.iter().all(|violation| matches!(violation.part, Part::Grant(_))));
         let (pruned, refused) = prune(&fixture.snapshot, tampered);
         prop_assert!(!refused.is_empty());
         prop_assert_eq!(check(&fixture.snapshot, &pruned), Ok(()));
@@ -287,6 +292,7 @@ fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
     space
 }
 
+/// Changes one field of a grant, so that the check must refuse it.
 fn tamper(grant: &mut Grant, change: u8) {
     match change {
         0 => grant.quanta += 1,
@@ -335,23 +341,26 @@ fn the_check_refuses_more_grants_than_space_or_limit_allow() {
     fixture.job("k", "a", 1).max_processes = 9;
     let plan = fixture.plan();
     for id in ["j", "k"] {
-        let mut more = plan.clone();
+        let mut excessive = plan.clone();
         let grant = plan
             .grants
             .iter()
             .find(|grant| grant.work.as_str() == id)
             .unwrap();
-        more.grants.extend(std::iter::repeat_n(grant.clone(), 3));
-        let violations = check(&fixture.snapshot, &more).unwrap_err();
+        excessive
+            .grants
+            .extend(std::iter::repeat_n(grant.clone(), 3));
+        let violations = check(&fixture.snapshot, &excessive).unwrap_err();
         assert!(
             violations
                 .iter()
-                .all(|v| matches!(v.part, Part::Grant(index) if index >= 4))
+                .all(|violation| matches!(violation.part, Part::Grant(index) if index >= 4))
         );
     }
 }
 
-/// The check respects the allowed overage.
+/// A node may exceed the request of a reservation by 1 GiB, or by any amount without the setting
+///
 #[test]
 fn the_check_refuses_nodes_too_large_for_a_reservation() {
     let mut fixture = Fixture::eager().nodes(&[4, 5]);

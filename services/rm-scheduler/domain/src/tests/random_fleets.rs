@@ -1,5 +1,5 @@
-//! Random fleets with events between rounds. A seed gives the same fleet on every computer. Each
-//! input of a decision varies in some fleets.
+//! Random fleets, and random events between rounds. A seed gives the same fleet on every computer.
+//! Everything that a decision depends on varies in some fleets.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
@@ -25,12 +25,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number from 0 to `end`, without `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    pub fn one_in(&mut self, end: u64) -> bool {
-        self.below(end) == 0
+    /// Returns true in one of `count` cases.
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
     }
 
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -135,7 +137,7 @@ fn toggle_setting(settings: &mut Settings, index: u64) {
 }
 
 fn add_pools(fixture: &mut Fixture, random: &mut Random) {
-    for (place, (name, parent)) in (1_u64..).zip([
+    for (position, (name, parent)) in (1_u64..).zip([
         ("below", Some("default")),
         ("deep", Some("below")),
         ("beside", Some("default")),
@@ -145,7 +147,7 @@ fn add_pools(fixture: &mut Fixture, random: &mut Random) {
         let pool = Pool {
             parent: parent.map(str::to_owned),
             search_order: i64::try_from(random.below(3)).unwrap(),
-            position: place,
+            position,
             quantum,
         };
         fixture.snapshot.pools.insert(name.into(), pool);
@@ -264,8 +266,8 @@ fn change_policy(fixture: &mut Fixture, random: &mut Random) {
 }
 
 fn change_work(fixture: &mut Fixture, random: &mut Random) {
-    let some = random.below(1 + fixture.snapshot.demand.len() as u64);
-    let index = usize::try_from(some).unwrap();
+    let index = random.below(1 + fixture.snapshot.demand.len() as u64);
+    let index = usize::try_from(index).unwrap();
     let Some(demand) = fixture.snapshot.demand.values_mut().nth(index) else {
         return;
     };
@@ -283,7 +285,7 @@ fn change_work(fixture: &mut Fixture, random: &mut Random) {
     }
 }
 
-/// Reports the investment of a process, and sometimes ends the process.
+/// Changes the investment of a random process, and sometimes ends the process.
 fn finish_random_process(fixture: &mut Fixture, random: &mut Random) {
     let count = fixture.snapshot.allocations.len() as u64;
     if count == 0 {
@@ -297,9 +299,9 @@ fn finish_random_process(fixture: &mut Fixture, random: &mut Random) {
         .nth(index)
         .cloned()
         .unwrap();
-    let share = fixture.snapshot.allocations.get_mut(&id).unwrap();
-    share.investment_ms = Some(random.below(5_000));
-    share.running = !random.one_in(4);
+    let allocation = fixture.snapshot.allocations.get_mut(&id).unwrap();
+    allocation.investment_ms = Some(random.below(5_000));
+    allocation.running = !random.one_in(4);
     if random.one_in(5) {
         fixture.snapshot.allocations.remove(&id);
     }

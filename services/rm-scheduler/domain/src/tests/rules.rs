@@ -1,4 +1,4 @@
-//! Rules that a scenario cannot express: sizes of grants, purges, and the state between rounds.
+//! Rules that scenario files cannot express: sizes of grants, purges, and the state between rounds.
 
 use hayward_vocabulary::Size;
 
@@ -8,6 +8,8 @@ use crate::{
     output::plan::VacateReason,
 };
 
+/// Returns a fleet without nodes, with the reference settings. They switch off all improvements on
+/// the specification.
 fn reference_fixture() -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
@@ -16,7 +18,7 @@ fn reference_fixture() -> Fixture {
     fixture
 }
 
-/// (R-4.3)
+/// A process of 5 GiB gets two quanta of 4 GiB (R-4.3).
 #[test]
 fn a_process_is_granted_its_size_in_whole_quanta() {
     let mut fixture = reference_fixture();
@@ -28,10 +30,10 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
     assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
 }
 
-/// Job `j` is pinned to n02 and leaves 3 quanta there. Job `w` needs 4 quanta, is entitled to 2
-/// processes, gets one, and is needy. In the next round it is placed first, on the new node n00,
-/// which is reserved for `r`. With two processes `w` is rich, so its new grant is transferred to
-/// `r`, with the whole node (R-12.12).
+/// Job `j` is pinned to `n02` and leaves 3 quanta there. Job `w` is entitled to 2 processes of 4
+/// quanta. It gets only one, and is needy. Needy work is placed first in the next round, so `w`
+/// gets the new node `n00`, which reservation `r` also wants. With two processes, `w` is rich
+/// enough for a donor, so its new grant is transferred to `r`, with the whole node (R-12.12).
 #[test]
 fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
     let mut fixture = reference_fixture().nodes(&[]);
@@ -71,7 +73,7 @@ fn allocations_on_an_unknown_node_are_purged() {
     assert_eq!(share(&plan, "j").current, 0);
 }
 
-/// The state of a node in the next round.
+/// Fate of the node of an allocation until the next round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum NodeFate {
     Lost,
@@ -86,6 +88,7 @@ enum NodeFate {
     reason = "the test covers every combination"
 )]
 struct AllocationCase {
+    /// Id of the work: `j` is a job, `s` a service, and `r` a reservation.
     work: &'static str,
     leaving: bool,
     withdrawn: bool,
@@ -94,7 +97,7 @@ struct AllocationCase {
     offline: bool,
 }
 
-fn allocations() -> Vec<AllocationCase> {
+fn all_cases() -> Vec<AllocationCase> {
     let mut all = Vec::new();
     for work in ["j", "s", "r"] {
         for number in 0..16 {
@@ -115,7 +118,7 @@ fn allocations() -> Vec<AllocationCase> {
     all
 }
 
-/// Returns whether the allocation is purged in the round after the fate of the node.
+/// Returns whether the next round purges the allocation.
 fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
     let mut fixture = Fixture::eager().nodes(&[4]);
     let demand = match case.work {
@@ -146,10 +149,10 @@ fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
     fixture.plan().vacates.iter().any(|it| it.purge)
 }
 
-/// The owner of a reservation ends it by withdrawing it (I12).
+/// A reservation ends only when its owner withdraws it (I12).
 #[test]
 fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
-    for case in allocations() {
+    for case in all_cases() {
         let stays = case.work == "r" && !case.withdrawn;
         for fate in [NodeFate::Lost, NodeFate::Forgotten] {
             assert_eq!(is_purged(case, fate), !stays, "{case:?} {fate:?}");

@@ -1,4 +1,6 @@
-//! The effect of each setting: every test compares a fleet without the setting and with it.
+//! The effect of each setting: a test runs the same fleet without the setting and with it. All
+//! other settings are off, as in the reference settings. The codes `W-1` and so on name the
+//! weakness of the specification that a setting removes.
 
 use super::fixture::{Fixture, node_name, share, terms};
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
     output::plan::Reason,
 };
 
-/// Returns a fixture with the reference settings and one change to them.
+/// Returns a fleet without nodes, with the reference settings and this change to them.
 fn fixture_with(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
@@ -30,7 +32,7 @@ fn sum_over_rounds(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
     (0..rounds).map(|_| processes(&fixture.step(), id)).sum()
 }
 
-/// (W-4)
+/// Setting `carry_remainders` (W-4).
 #[test]
 fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
     let run = |carry| {
@@ -46,7 +48,7 @@ fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
     assert!((90..=130).contains(&run(true)), "{}", run(true));
 }
 
-/// (W-6)
+/// Setting `carry_remainders` (W-6).
 #[test]
 fn a_large_process_pays_back_the_gain_of_rounding() {
     let run = |carry, id| {
@@ -61,7 +63,7 @@ fn a_large_process_pays_back_the_gain_of_rounding() {
     assert!(small * 3 > large && small < large, "{large} {small}");
 }
 
-/// (W-2)
+/// Setting `pack` (W-2).
 #[test]
 fn large_processes_are_placed_first_if_work_would_get_no_space() {
     let run = |pack| {
@@ -76,9 +78,9 @@ fn large_processes_are_placed_first_if_work_would_get_no_space() {
     assert_eq!((run(false), run(true)), (0, 1));
 }
 
-/// (W-12)
+/// Setting `count_what_fits` (W-12).
 #[test]
-fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
+fn work_with_an_unreachable_machine_list_takes_no_entitlement_from_other_work() {
     let run = |fits| {
         let mut fixture = fixture_with(|settings| settings.count_what_fits = fits).nodes(&[4]);
         fixture.job("pinned", "a", 1).node_list = [node_name("elsewhere")].into();
@@ -90,7 +92,7 @@ fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
-/// (W-13)
+/// Setting `squatters_go_home` (W-13).
 #[test]
 fn squatters_return_to_their_home_pool_when_it_has_space() {
     let run = |home| {
@@ -124,7 +126,8 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
     assert_eq!((run(false), run(true)), (4, 8));
 }
 
-/// Returns a fleet with fragmented free space, in which `j3` is new (X31).
+/// Builds four nodes of 3 quanta on which `j1` (2 quanta a process) and `j2` (1 quantum) share the
+/// space. New job `j3` needs whole nodes of 3 quanta (X31).
 fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = fixture_with(change).nodes(&[3; 4]);
     fixture.snapshot.tunables.initialization_cap = 2;
@@ -137,18 +140,18 @@ fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixtu
     fixture
 }
 
-/// (W-14)
+/// Setting `count_leaving_room` (W-14).
 #[test]
 fn defragmentation_counts_space_that_is_already_leaving() {
     let run = |leaving| {
         let mut fixture = fragmented_fleet(2, |settings| settings.count_leaving_room = leaving);
         let rounds = fixture.current_processes("j3", 6);
-        rounds.iter().position(|has| *has == 2).unwrap()
+        rounds.iter().position(|processes| *processes == 2).unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 1));
 }
 
-/// (W-21)
+/// Setting `spare_donors` (W-21).
 #[test]
 fn a_donor_does_not_fall_below_the_threshold() {
     let run = |spare| {
@@ -162,7 +165,7 @@ fn a_donor_does_not_fall_below_the_threshold() {
     assert_eq!((run(false), run(true)), (2, 3));
 }
 
-/// (W-20)
+/// Setting `relieve_shrunken` (W-20).
 #[test]
 fn an_overfull_node_that_shrank_is_relieved_itself() {
     let run = |relieve| {
@@ -190,9 +193,9 @@ fn an_overfull_node_that_shrank_is_relieved_itself() {
     assert_eq!((run(false), run(true)), ((2, 0), (2, 2)));
 }
 
-/// (W-32)
+/// Setting `churn_rounds` (W-32).
 #[test]
-fn a_recent_donor_is_not_preempted_again() {
+fn a_recent_donor_is_spared() {
     let run = |rounds| {
         let mut fixture = fragmented_fleet(2, |settings| settings.churn_rounds = rounds);
         fixture.step();
@@ -276,8 +279,8 @@ fn a_service_on_a_lost_node_gets_a_successor() {
     assert_eq!((run(false), run(true)), (0, 1));
 }
 
-/// Under the reference rules, processes on a closed node are in no hole table. Entitlement drops
-/// below their number, and they leave although they may stay.
+/// Under the reference rules, space on a closed node does not count. The entitlement drops below
+/// the number of processes, and processes leave although they may stay.
 #[test]
 fn processes_on_a_closed_node_stay() {
     let run = |rest| {
@@ -293,7 +296,7 @@ fn processes_on_a_closed_node_stay() {
 
 /// Processes on a closed node count towards the cap, with and without steady counts.
 #[test]
-fn a_process_on_a_closed_node_is_no_reason_for_another() {
+fn work_with_a_process_on_a_closed_node_gets_no_second_one() {
     for steady in [false, true] {
         let settings = |settings: &mut Settings| {
             (settings.rest_on_closed, settings.steady_counts) = (true, steady);
@@ -337,8 +340,8 @@ fn whole_nodes_are_granted_to_reservations_only() {
     assert_eq!(service, Some(("fixed".into(), 4)));
 }
 
-/// A job may double its processes, so the number that it wants changes with them. That changes the
-/// order of remainders, and one process would move back and forth forever (W-10).
+/// A job may double its processes, so the number that it wants changes with the number that it has.
+/// That changes the order of remainders. One process would move back and forth forever (W-10).
 #[test]
 fn remainders_do_not_move_back_and_forth() {
     let run = |steady| {
@@ -354,7 +357,7 @@ fn remainders_do_not_move_back_and_forth() {
     assert_eq!(run(true), 0);
 }
 
-/// (W-4)
+/// Setting `level_remainders` (W-4).
 #[test]
 fn remainders_of_several_passes_are_spread() {
     let run = |level| {
@@ -369,7 +372,7 @@ fn remainders_of_several_passes_are_spread() {
     assert_eq!(run(true), [1, 4, 8, 8, 8]);
 }
 
-/// (W-4)
+/// Setting `holes_among_rivals` (W-4).
 #[test]
 fn large_processes_get_their_entitlement_among_rivals() {
     let run = |rivals| {
@@ -384,7 +387,7 @@ fn large_processes_get_their_entitlement_among_rivals() {
     assert_eq!((run(false) < 10, run(true)), (true, 10));
 }
 
-/// (W-32)
+/// Setting `lose_least` (W-32).
 #[test]
 fn the_process_with_the_least_investment_is_preempted() {
     let run = |least| {
@@ -407,7 +410,7 @@ fn the_process_with_the_least_investment_is_preempted() {
     assert_eq!((run(false), run(true)), (vec![200_000], vec![5_000]));
 }
 
-///
+/// The cost of a preemption is the time since the start of the task in progress.
 #[test]
 fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
     let mut fixture = fixture_with(|settings| {
@@ -432,7 +435,7 @@ fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
     assert_eq!(lost, [1_000]);
 }
 
-/// (W-2)
+/// Setting `pack_gpus` (W-2).
 #[test]
 fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
     let run = |pack| {

@@ -1,5 +1,6 @@
-//! Invariants of entitlement by priority and weight, with the reference settings and with the
-//! default settings.
+//! Entitlements are even: they follow priorities and weights, to within one process. The tests use
+//! the reference settings, which switch off all improvements on the specification, and the default
+//! settings.
 
 use proptest::prelude::*;
 
@@ -30,9 +31,10 @@ fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
     left.collect()
 }
 
-/// The reference counts the class in processes of 5 quanta, one for each node of 8. Each user gets
-/// half of them. Two processes of 4 would fit on a node, but the user with this size gets no more.
-/// Two nodes stay idle although that user wants more. By default, idle space is lent (I-8).
+/// There are 8 nodes of 8 quanta. One user wants processes of 5 quanta, the other of 4. The
+/// reference settings count the class in the larger processes. One of them fits on each node, so
+/// each user is entitled to 4 processes. The 4 smaller ones take only 2 nodes, and 2 nodes stay
+/// idle, although both users want more. By default, idle space is lent (I-8).
 #[test]
 fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
     let grants_and_idle_nodes = |settings| {
@@ -60,8 +62,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Remainders are given by the sort order and not by the fraction, so a class may deviate by
-    /// one process (I-7).
+    /// Each class gets its weighted part of all quanta. It may deviate by one process, because
+    /// remainders are given in sort order and not by fraction (I-7).
     #[test]
     fn processes_of_one_size_are_divided_to_within_one_process(
         nodes in prop::collection::vec(1..9_u64, 1..8),
@@ -81,22 +83,22 @@ proptest! {
         let total: u64 = nodes.iter().sum();
         let sum: u64 = weights.iter().sum();
         for (class, weight) in weights.iter().enumerate() {
-            let has: Vec<u64> = (0..users)
+            let counted: Vec<u64> = (0..users)
                 .map(|user| share(&plan, &format!("j{class}.{user}")).counted)
                 .collect();
-            let total_given: u64 = has.iter().sum();
+            let total_given: u64 = counted.iter().sum();
             let deviation = (total_given * sum).abs_diff(total * weight);
             prop_assert!(
                 deviation <= sum,
                 "class {class} has {total_given} of {total} at {weight}/{sum}"
             );
-            let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
-            prop_assert!(most - least <= 1, "{has:?}");
+            let (least, most) = (counted.iter().min().unwrap(), counted.iter().max().unwrap());
+            prop_assert!(most - least <= 1, "{counted:?}");
         }
     }
 
-    /// With the default settings, no wanted process fits into the remaining space. Therefore no
-    /// user is below the equal share for lack of a grant (I-8).
+    /// With the default settings, no wanted process fits into the remaining space, so no user lacks
+    /// a process that could be granted (I-8).
     #[test]
     fn no_hole_fits_a_process_that_a_user_wants(
         nodes in prop::collection::vec(1..9_u64, 1..8),
@@ -108,7 +110,7 @@ proptest! {
         prop_assert!(hole < *least, "a process of {least} fits into {hole}");
     }
 
-    /// A worse priority gets no space that a better one could use (I-6).
+    /// Work of a worse priority gets only space that work of a better priority cannot use (I-6).
     #[test]
     fn better_priorities_are_counted_first(
         nodes in prop::collection::vec(1..9_u64, 1..8),
