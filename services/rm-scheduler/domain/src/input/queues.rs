@@ -71,8 +71,11 @@ pub struct Queue {
     pub children: BTreeMap<String, Queue>,
     /// Whether the queue has children or may get some.
     pub parent: bool,
+    /// Maximum that work in the queue and in its children may hold.
     pub max: Amounts,
+    /// Guarantee of the queue and its children. An absent type has no guarantee.
     pub guaranteed: Amounts,
+    /// Maximum number of applications. `None` means no limit.
     pub max_applications: Option<u64>,
     pub submit: Acl,
     pub admin: Acl,
@@ -83,6 +86,7 @@ pub struct Queue {
     /// Number of failed placement attempts of one application in a round after which it backs off.
     /// 0 disables the back-off.
     pub backoff_asks: Option<u64>,
+    /// Milliseconds for which such an application is not tried again.
     pub backoff_ms: Option<u64>,
     pub preemption_delay_ms: Option<u64>,
     pub quota_preemption_delay_ms: Option<u64>,
