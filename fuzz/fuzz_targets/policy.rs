@@ -1,4 +1,5 @@
-//! The policy document: reading never panics, and what is accepted resolves and round-trips.
+//! Fuzz target of the policy document. Reading arbitrary text never panics. The classes and pools
+//! of an accepted policy resolve, and the policy is the same after it was written and read again.
 #![no_main]
 
 use hayward_rm_scheduler_policy::{Document, Identity, Rules, differences, notes, read};

@@ -1,5 +1,5 @@
-//! The stanza, node and property files: reading never panics, and what is accepted is a policy
-//! without fault.
+//! Fuzz target of the import from DUCC: its class, user, property and node files. Reading arbitrary
+//! text never panics, and an accepted import is a policy without faults.
 #![no_main]
 
 use hayward_rm_scheduler_policy::import::{Input, Source, import};
