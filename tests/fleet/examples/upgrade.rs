@@ -1,5 +1,5 @@
-//! Upgrade from the previous version to this one and back, one process after the other, while work
-//! runs. The two versions run at the same time on the tables of this one (A17).
+//! Upgrades a fleet from the previous version to this one and back, while work runs. Processes are
+//! replaced one after the other. Both versions run at once on the tables of this version (A17).
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 const TASKS: u64 = 1_000;
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
-/// Runs the program that will replace the running one, as an operator would.
+/// Runs a command of `fleet.program` with the keys and the database of the operator.
 fn run_as_operator(fleet: &TestFleet, arguments: &[&str]) -> String {
     let mut command = fleet.command("operator");
     command

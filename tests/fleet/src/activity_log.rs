@@ -1,15 +1,26 @@
-//! A program that records all the time that it runs, so that a test sees when each allocation ran.
-//! It writes the time since the boot, which all nodes of a test share.
+//! A program that writes the current time to a file as long as it runs, so that a test sees when
+//! each allocation ran. The time counts from the boot, and all nodes of a test share this clock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hayward_vocabulary::AllocationId;
 
+/// The file that the program writes. Each line is an allocation and a time.
 pub struct ActivityLog(PathBuf);
 
 /// Hundredths of a second since the boot.
 pub type Centiseconds = u64;
+
+/// Time during which an allocation ran.
+#[derive(Debug)]
+pub struct Interval {
+    pub allocation: AllocationId,
+    /// First recorded time.
+    pub first: Centiseconds,
+    /// Last recorded time.
+    pub last: Centiseconds,
+}
 
 impl ActivityLog {
     pub fn new(dir: &Path, name: &str) -> Self {
@@ -21,6 +32,7 @@ impl ActivityLog {
         Self(file)
     }
 
+    /// Returns a command that records its time every 20 ms and never ends by itself.
     pub fn command(&self) -> Vec<String> {
         let script = format!(
             "while :; do read up rest < /proc/uptime; \
@@ -30,15 +42,15 @@ impl ActivityLog {
         vec!["sh".into(), "-c".into(), script]
     }
 
-    /// Returns a command that ignores SIGTERM.
+    /// Returns the same command, but it ignores SIGTERM.
     pub fn command_ignoring_sigterm(&self) -> Vec<String> {
         let mut command = self.command();
         command[2].insert_str(0, "trap '' TERM; ");
         command
     }
 
-    /// Returns the first and last recorded time of each allocation, in the order of the first.
-    pub fn intervals(&self) -> Vec<(AllocationId, Centiseconds, Centiseconds)> {
+    /// Returns the interval of each allocation, in the order of their first times.
+    pub fn intervals(&self) -> Vec<Interval> {
         let text = std::fs::read_to_string(&self.0).expect("an activity log");
         let mut intervals: BTreeMap<&str, (Centiseconds, Centiseconds)> = BTreeMap::new();
         // The last line may be incomplete.
@@ -56,22 +68,26 @@ impl ActivityLog {
         let parse_id = |id: &str| AllocationId::new(id).expect("an id");
         let mut intervals: Vec<_> = intervals
             .into_iter()
-            .map(|(allocation, (first, last))| (parse_id(allocation), first, last))
+            .map(|(id, (first, last))| Interval {
+                allocation: parse_id(id),
+                first,
+                last,
+            })
             .collect();
-        intervals.sort_by_key(|(_, first, _)| *first);
+        intervals.sort_by_key(|interval| interval.first);
         intervals
     }
 
     pub fn last_activity(&self, allocation: &AllocationId) -> Option<Centiseconds> {
         let intervals = self.intervals();
-        let interval = intervals.iter().find(|(id, ..)| id == allocation);
-        interval.map(|(_, _, last)| *last)
+        let interval = intervals.iter().find(|it| it.allocation == *allocation);
+        interval.map(|it| it.last)
     }
 
     /// Asserts that each allocation began after the previous one had ended (I4).
     pub fn assert_no_overlap(&self) {
         for pair in self.intervals().windows(2) {
-            assert!(pair[0].2 < pair[1].1, "two at once: {pair:?}");
+            assert!(pair[0].last < pair[1].first, "two ran at once: {pair:?}");
         }
     }
 }

@@ -107,7 +107,7 @@ impl Collector {
         }
     }
 
-    /// Starts with another collector between the fleet and this one, if one is configured.
+    /// Starts a collector behind the collector of another vendor, if `HAYWARD_COLLECTOR` names one.
     pub async fn start_behind_relay() -> Self {
         let mut collector = Self::start().await;
         collector.relay = Relay::start_in_front_of(&collector.endpoint).await;

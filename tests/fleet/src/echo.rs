@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Program that answers every line with its own pid in front. It is in Perl, which every account
-/// can run.
+/// Program that answers every line with its own pid and the same line. It is in Perl, which every
+/// account can run.
 const PERL_PROGRAM: &str = r#"
 use IO::Socket::INET;
 my $port = IO::Socket::INET->new(
@@ -17,9 +17,11 @@ while (my $caller = $port->accept) {
 }
 "#;
 
-/// Number of responses of the successor after which it counts as available.
+/// Number of responses of another process than the first after which this process counts as
+/// available.
 const SETTLED_RESPONSES: u64 = 50;
 
+/// The TCP service.
 #[derive(Debug, Clone, Copy)]
 pub struct Echo {
     port: u16,
@@ -67,14 +69,14 @@ impl Echo {
         (text == "hello").then(|| pid.parse().ok())?
     }
 
-    /// Sends requests until another process than the first has answered for a while, or until the
+    /// Sends requests until another process than `first_pid` has answered for a while, or until the
     /// limit.
-    pub fn measure_availability(self, first: u64, limit: Duration) -> Availability {
+    pub fn measure_availability(self, first_pid: u64, limit: Duration) -> Availability {
         let (mut last_response, deadline) = (Instant::now(), Instant::now() + limit);
         let mut availability = Availability {
             longest_gap: Duration::ZERO,
             response_count: 0,
-            last_pid: first,
+            last_pid: first_pid,
         };
         let mut successor_responses = 0;
         while successor_responses < SETTLED_RESPONSES && Instant::now() < deadline {
@@ -83,7 +85,7 @@ impl Echo {
                 last_response = Instant::now();
                 availability.response_count += 1;
                 availability.last_pid = pid;
-                successor_responses += u64::from(pid != first);
+                successor_responses += u64::from(pid != first_pid);
             }
             std::thread::yield_now();
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Hardware address that no interface has. Frames to this address are lost.
-const UNUSED_ADDRESS: &str = "02:48:ff:ff:ff:ff";
+const UNUSED_MAC: &str = "02:48:ff:ff:ff:ff";
 const AGENT_INTERFACE: &str = "up0";
 
 /// The direction of the loss.
@@ -86,23 +86,24 @@ impl IsolatedNetwork {
         let (host_mac, agent_mac) = (self.mac_address(1), self.mac_address(2));
         let loses_to_agent = matches!(loss, PacketLoss::ToAgent | PacketLoss::BothWays);
         let loses_from_agent = matches!(loss, PacketLoss::FromAgent | PacketLoss::BothWays);
-        let mac_of_agent = if loses_to_agent {
-            UNUSED_ADDRESS
+        // Each side has a fixed MAC address for the other. A wrong address loses all frames.
+        let mac_used_for_agent = if loses_to_agent {
+            UNUSED_MAC
         } else {
             &agent_mac
         };
-        let mac_of_host = if loses_from_agent {
-            UNUSED_ADDRESS
+        let mac_used_for_host = if loses_from_agent {
+            UNUSED_MAC
         } else {
             &host_mac
         };
         let agent = self.agent_address();
         ip(&format!(
-            "neigh replace {agent} lladdr {mac_of_agent} dev {name} nud permanent"
+            "neigh replace {agent} lladdr {mac_used_for_agent} dev {name} nud permanent"
         ))?;
         let host = self.host_address();
         ip(&format!(
-            "-n {name} neigh replace {host} lladdr {mac_of_host} dev {AGENT_INTERFACE} \
+            "-n {name} neigh replace {host} lladdr {mac_used_for_host} dev {AGENT_INTERFACE} \
              nud permanent"
         ))
     }
@@ -126,7 +127,8 @@ impl IsolatedNetwork {
         format!("02:48:{high:02x}:{low:02x}:00:{last:02x}")
     }
 
-    /// Wraps a program so that it runs in the namespace. It keeps its process id.
+    /// Returns a command that runs the program in the namespace. The program gets the process id of
+    /// the command.
     pub fn wrap_command(&self, program: &std::path::Path) -> Command {
         let mut command = Command::new("nsenter");
         command

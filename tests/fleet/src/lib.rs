@@ -14,7 +14,7 @@ mod relay;
 mod test_fleet;
 mod work;
 
-pub use activity_log::ActivityLog;
+pub use activity_log::{ActivityLog, Interval};
 pub use collector::{Collector, Measurement, Span, attributes_to_text};
 pub use echo::{Availability, Echo};
 pub use isolated_network::{IsolatedNetwork, PacketLoss};

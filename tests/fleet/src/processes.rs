@@ -22,7 +22,8 @@ impl Processes {
         )
     }
 
-    /// Supervisors have the folder of their container in their arguments.
+    /// Returns the supervisors of the containers below this folder. A supervisor has the folder of
+    /// its container in its arguments.
     fn supervisors(&self, folder: &Path) -> impl Iterator<Item = i32> {
         // `node-1` must not match `node-10`.
         let folder = format!("{}/", folder.display());
@@ -61,12 +62,13 @@ fn read_process(pid: i32) -> Option<Process> {
     })
 }
 
-/// Returns the supervisors of the containers whose folders are below this one.
+/// Returns the supervisors of the containers below this folder.
 pub fn supervisors(folder: &Path) -> Vec<i32> {
     Processes::read_all().supervisors(folder).collect()
 }
 
-/// Returns these supervisors and all their descendants, parents first.
+/// Returns the supervisors of the containers below this folder, and all their descendants. Parents
+/// come before their children.
 pub fn supervised_processes(folder: &Path) -> Vec<i32> {
     let processes = Processes::read_all();
     let supervisors: Vec<i32> = processes.supervisors(folder).collect();
@@ -76,8 +78,8 @@ pub fn supervised_processes(folder: &Path) -> Vec<i32> {
     descendants.flatten().collect()
 }
 
-/// Counts the processes below these supervisors that have this text in their arguments. The empty
-/// text matches all of them.
+/// Counts the processes in the containers below this folder that have this text in their arguments.
+/// The empty text matches all of them.
 pub fn count_processes(folder: &Path, text: &str) -> usize {
     let processes = Processes::read_all();
     let supervisors: Vec<i32> = processes.supervisors(folder).collect();

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds the program unless it is as new as the libraries of these tests. A test run of the whole
-/// workspace has already built it, with features that a build of one package does not unify. A call
-/// of cargo would then compile every service a second time.
+/// Returns the path of the program. Builds the program only if it is older than the libraries of
+/// these tests.
+///
+/// A test run of the whole workspace has built the program already. A call of cargo for this one
+/// package would select other features and compile every service a second time.
 pub fn hayward_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -25,7 +27,7 @@ pub fn hayward_program() -> &'static Path {
     })
 }
 
-/// Returns whether no library of the same name and no source file is newer than the program.
+/// Returns whether the program exists, and neither a `hayward` library nor its `main.rs` is newer.
 fn is_up_to_date(program: &Path, libraries: &Path) -> bool {
     let modified = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/hayward/src/main.rs");

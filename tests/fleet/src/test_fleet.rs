@@ -30,6 +30,8 @@ enum NetworkAccess {
     Tls,
 }
 
+/// A running fleet. Each process has an alias: the name of its service or node, or a name that the
+/// test chooses.
 pub struct TestFleet {
     pub server: TestServer,
     pub addresses: Addresses,
@@ -39,11 +41,13 @@ pub struct TestFleet {
     pub program: PathBuf,
     timing: Timing,
     access: NetworkAccess,
+    /// URL of the database by role. Each service has a role.
     databases: BTreeMap<String, String>,
     /// Environment variables of every process.
     environment: Vec<(&'static str, String)>,
     /// Whether the clock of each process can be stepped.
     has_separate_clocks: bool,
+    /// Processes by alias.
     processes: BTreeMap<String, Child>,
 }
 
@@ -68,8 +72,8 @@ impl TestFleet {
         Self::start_with(Timing::default(), NetworkAccess::Tls, Vec::new()).await
     }
 
-    /// Starts a fleet with low rate limits. CPU fairness is off, because it would keep a flood
-    /// below the limits on a slow machine (S28).
+    /// Starts a fleet with low rate limits. The limit of CPU time per caller is off, because it
+    /// would keep a flood below the rate limits on a slow machine (S28).
     pub async fn start_with_rate_limits() -> Self {
         let environment = vec![
             ("HAYWARD_REQUESTS_PER_SECOND", "500".to_owned()),

@@ -1,5 +1,5 @@
-//! Access to a fleet of real processes: callers that are admitted and refused, the cost of abusive
-//! clients for others, and secrets.
+//! Access to a fleet of real processes: admitted and refused callers, the effect of abusive clients
+//! on other callers, and secrets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

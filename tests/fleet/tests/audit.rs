@@ -66,7 +66,7 @@ async fn each_submission_has_exactly_one_record_when_the_service_is_killed() {
             })
             .collect();
         let kill_and_wait = async {
-            until_within("some are there", LIMIT, async || {
+            until_within("more jobs to be submitted", LIMIT, async || {
                 let list = ada.get::<WorkList>("/v1/jobs?limit=1000").await.ok()?;
                 (list.items.len() > 80 * round + 5).then_some(())
             })
@@ -87,7 +87,7 @@ async fn each_submission_has_exactly_one_record_when_the_service_is_killed() {
         .filter(|it| it.actor == "ada" && it.route == "/v1/jobs" && it.method == "POST")
         .collect();
     assert_eq!(list.items.len(), 240);
-    assert_eq!(submitted.len(), list.items.len(), "exactly one each");
+    assert_eq!(submitted.len(), list.items.len(), "one record for each job");
     for record in submitted {
         check_fields(record, &list);
     }
@@ -127,7 +127,7 @@ async fn a_refusal_is_recorded_and_an_altered_record_is_named() {
     }
     for _ in 0..5 {
         let refused = ada.get::<serde_json::Value>("/v1/audit").await;
-        assert!(refused.is_err(), "S12");
+        assert!(refused.is_err(), "a user may not read the audit (S12)");
     }
     let refusal = until_within("the refusals", LIMIT, async || {
         let records = all_records(&operator).await.into_iter();

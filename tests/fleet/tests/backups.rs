@@ -57,6 +57,7 @@ async fn start_services(fleet: &mut TestFleet) {
     fleet.wait_until_services_are_ready().await;
 }
 
+/// Starts a fleet with two agents.
 async fn start_fleet() -> TestFleet {
     let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
     for node in ["node-1", "node-2"] {
@@ -66,6 +67,7 @@ async fn start_fleet() -> TestFleet {
     fleet
 }
 
+/// Submits a service that sleeps for this time, and waits until it runs. Returns its path.
 async fn submit_running_service(fleet: &TestFleet, seconds: &str) -> String {
     let ada = fleet.client("job-converter", "user-ada");
     let work = submit(&ada, "services", &service(&["sleep", seconds], 1)).await;
@@ -75,9 +77,9 @@ async fn submit_running_service(fleet: &TestFleet, seconds: &str) -> String {
     path
 }
 
-/// Waits until `count` processes of this kind run.
+/// Waits until `count` processes have this text in their arguments.
 async fn wait_for_process_count(fleet: &TestFleet, text: &str, count: usize) {
-    let description = format!("{count} of {text}");
+    let description = format!("{count} processes of {text}");
     until_within(&description, LIMIT, async || {
         (fleet.count_processes(text) == count).then_some(())
     })
@@ -172,7 +174,7 @@ async fn a_backup_is_restored_to_a_server_without_a_database() {
     let connection = hayward_postgres::connect_if_exists(&other_url).await;
     assert!(
         connection.expect("the server answers").is_none(),
-        "it was made"
+        "a dry run creates no database"
     );
 
     let restored = run_hayward(&fleet, &arguments);
@@ -181,7 +183,7 @@ async fn a_backup_is_restored_to_a_server_without_a_database() {
     assert!(connection.expect("the server answers").is_some());
     assert!(keys.join("issuer.pem").is_file());
     let dropped = hayward_postgres::drop_database(&other_url).await;
-    dropped.expect("it was ours");
+    dropped.expect("the database is dropped");
 }
 
 /// A dump by the tools of Postgres alone. Its restore creates no new lineage, like a snapshot of a
@@ -335,7 +337,7 @@ async fn an_older_database_makes_the_fleet_read_only_until_an_operator_decides()
     assert_jobs_complete(&fleet).await;
 }
 
-/// All services were down too, so only the agents know the newer revision.
+/// All services are stopped during the restore, so only the agents know the newer revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_agent_with_a_newer_revision_makes_the_fleet_read_only() {
     let mut fleet = start_fleet().await;

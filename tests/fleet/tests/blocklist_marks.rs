@@ -26,6 +26,7 @@ const TASKS: u64 = 600;
 /// Processes that fit on one node.
 const NODE_CAPACITY: usize = 4;
 
+/// A fleet with a job of many short tasks.
 struct Setup {
     fleet: TestFleet,
     ada: Client,
@@ -44,7 +45,7 @@ impl Setup {
             .collect()
     }
 
-    /// Waits until the processes of the job are as wanted.
+    /// Waits until the processes of the job fulfil the condition.
     async fn wait_for(
         &self,
         description: &str,
@@ -119,7 +120,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     let path = format!("/v1/jobs/{}", setup.job);
     let view: WorkView = setup.ada.get(&path).await.expect("a view");
     let waiting = view.tasks.expect("tasks").waiting;
-    assert!(waiting > 0, "the job has to outlast the mark: {view:?}");
+    assert!(waiting > 0, "the job has ended: {view:?}");
 
     // A marked worker ends in the same way, and another process of the job replaces it.
     let workers = setup.processes().await;
@@ -142,7 +143,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     }
 }
 
-/// Starts a service on the only node that ignores the polite request to end.
+/// Starts a service that ignores SIGTERM, and waits until it runs on the only node.
 async fn start_service_ignoring_sigterm(fleet: &TestFleet) -> (Client, WorkId) {
     let ada = fleet.client("job-converter", "user-ada");
     let script = "trap '' TERM; while :; do sleep 1; done";

@@ -1,5 +1,5 @@
-//! Clocks that are wrong by an hour, one after the other, while work runs and is submitted: no
-//! acknowledged work fails because of it (F23).
+//! The clock of each process in turn is wrong by an hour, while work runs and is submitted. No
+//! acknowledged work fails because of wrong clocks (F23).
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn no_acknowledged_work_fails_when_clocks_are_wrong_by_an_hour() {
         for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
             fleet.step_clock(process, ahead_ms);
             load.submit().await;
-            // This job begins and ends under the present clock, with a runner of its own.
+            // This job begins and ends under the present clock, in a new process.
             let newest = load.submitted.last().expect("a job was submitted").clone();
             let view = wait_for_end(&load.client, &newest, LIMIT).await;
             assert_eq!(view.state, WorkState::Completed, "{process} {ahead_ms}");
@@ -115,7 +115,7 @@ async fn no_acknowledged_work_fails_when_clocks_are_wrong_by_an_hour() {
     assert_eq!(
         allocation(&before),
         allocation(&after),
-        "it was never interrupted"
+        "the service was never interrupted"
     );
 
     // Tokens from before and after the step are valid everywhere.

@@ -1,5 +1,5 @@
-//! The role of each service can change its own rows in the database and no others. Every table of
-//! every schema is checked, so that a new table is covered too (S25).
+//! The database role of each service can change rows of its own tables and nothing else. The tests
+//! read the list of tables from the database, so they cover new tables too (S25).
 
 use hayward::prepare::SERVICES;
 use hayward_testkit::{TestDatabase, TestServer};
@@ -66,6 +66,7 @@ async fn read_tables(database: &TestDatabase) -> Vec<Table> {
         .collect()
 }
 
+/// Returns statements that a role must not run on a table of another service.
 fn statements_on_neighbours(table: &Table) -> Vec<String> {
     let name = format!("{}.{}", table.schema, table.name);
     vec![
@@ -79,6 +80,7 @@ fn statements_on_neighbours(table: &Table) -> Vec<String> {
     ]
 }
 
+/// Returns statements that a role must not run on a table of its own service.
 fn statements_on_own_schema(table: &Table) -> Vec<String> {
     let name = format!("{}.{}", table.schema, table.name);
     let mut statements = vec![
@@ -104,6 +106,7 @@ fn statements_on_own_schema(table: &Table) -> Vec<String> {
     statements
 }
 
+/// Returns statements that a role must not run anywhere.
 fn statements_on_the_server(role: &str) -> Vec<String> {
     let mut statements: Vec<String> = [
         "set role postgres",
@@ -145,7 +148,8 @@ async fn a_service_role_can_change_only_its_own_rows() {
         statements.extend(own.into_iter().flat_map(statements_on_own_schema));
         let permitted = permitted_statements(&mut connection, &statements).await;
         assert_eq!(permitted, [""; 0], "as {role}");
-        // This is a counter-check: a role may change its own tables.
+        // A role may read and change rows of its own tables. Without this check, a role without any
+        // rights would pass.
         for sql in [
             "select * from audit",
             "select * from audit_anchor",

@@ -1,6 +1,6 @@
 //! Long-running services on real processes. An active fails over to the node of its standby when
-//! its own node is lost. Failures are counted until a service is degraded or has failed (container
-//! placement, Standbys).
+//! its own node is lost. Failures are counted until a service is degraded or has failed (Standbys
+//! in `docs/spec/container-placement.md`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -86,14 +86,16 @@ async fn the_host_of_the_standby_takes_over_when_the_node_of_the_active_is_lost(
     let first = activity
         .intervals()
         .into_iter()
-        .find_map(|(id, first, _)| (id == successor).then_some(first))
+        .find_map(|it| (it.allocation == successor).then_some(it.first))
         .expect("it runs");
     println!(
-        "failover: {} ms from the last sign of the active to the first one on {standby_host}",
+        "failover: {} ms from the last record of the active to the first one on {standby_host}",
         (first - last) * 10
     );
 }
 
+/// Returns a service whose first processor fails at every start. With `fail_service`, the service
+/// fails when the retries of a processor are exhausted.
 fn failing_service(fail_service: bool) -> ServiceSubmission {
     let script = "test $HAYWARD_PROCESSOR = 0 && exit 3; sleep 1000";
     ServiceSubmission {

@@ -67,13 +67,15 @@ impl LocalFleet {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Submits work. Returns its path when it has succeeded or, for a service, when it runs.
+    /// Submits work with these arguments, which contain `--wait`. Returns its path when the job has
+    /// succeeded or the service runs.
     fn submit(&self, arguments: &[&str], kind: &str) -> String {
         let output = self.run_successfully(arguments);
         format!("/v1/{kind}/{}", output.lines().next().expect("an id"))
     }
 
-    /// Waits until work can start. Another program may take a port that was free.
+    /// Starts `hayward up`, and waits until work can start. Tries again with other ports if another
+    /// program has taken a port meanwhile.
     async fn start(&mut self) {
         until_within("a fleet that is up", LIMIT, async || {
             let has_exited = |process: &mut Child| process.try_wait().expect("a child").is_some();

@@ -1,5 +1,5 @@
-//! `hayward doctor` on a real fleet. It reports a healthy fleet as well. When a service is killed,
-//! it names the service and the remedy, and still checks the others.
+//! `hayward doctor` on a real fleet reports that a healthy fleet is well. When a service is killed,
+//! the doctor names the service and the remedy, and still checks the other services.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;

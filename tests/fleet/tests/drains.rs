@@ -18,8 +18,8 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(1);
-/// Number of instances. Each node gets one, and one node gets more. Only one of all may be moved at
-/// a time.
+/// Number of instances of the service. The three nodes get at least one each. The disruption limit
+/// of the service allows one of all instances to be moved at a time.
 const INSTANCES: u32 = 6;
 const TASKS: u64 = 300;
 /// Text in the arguments of every process of the service.
@@ -39,7 +39,7 @@ fn running_processes(view: &WorkView) -> impl Iterator<Item = &ProcessView> {
 struct Setup {
     fleet: TestFleet,
     ada: Client,
-    nodes: Client,
+    node_status: Client,
     service: WorkId,
     job: WorkId,
     runs: TaskRunCounter,
@@ -57,13 +57,13 @@ impl Setup {
         fleet.wait_until_nodes_take_work(3).await;
         // Instances go to different nodes if they can, so all nodes must be known before.
         let scheduler = fleet.client("rm-scheduler", "operator");
-        until_within("every place to be known", LIMIT, async || {
+        until_within("the space of all nodes to be known", LIMIT, async || {
             let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
             (shares.capacity == 18).then_some(())
         })
         .await;
         let ada = fleet.client("job-converter", "user-ada");
-        let nodes = fleet.client("node-status", "operator");
+        let node_status = fleet.client("node-status", "operator");
         // The program takes some time to end after the request to stop.
         let script = format!(
             ": {PROCESS_LABEL}; trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done"
@@ -98,7 +98,7 @@ impl Setup {
         Self {
             fleet,
             ada,
-            nodes,
+            node_status,
             service,
             job,
             runs,
@@ -106,12 +106,15 @@ impl Setup {
         }
     }
 
-    fn path(&self) -> String {
+    fn drain_path(&self) -> String {
         format!("/v1/nodes/{}/drain", self.node)
     }
 
     async fn drain(&self, request: &DrainRequest) -> DrainView {
-        let call = self.nodes.call(Method::PUT, self.path()).body(request);
+        let call = self
+            .node_status
+            .call(Method::PUT, self.drain_path())
+            .body(request);
         call.if_match_any().send().await.expect("accepted")
     }
 
@@ -149,13 +152,18 @@ impl Setup {
                 alive + 1 >= INSTANCES as usize,
                 "{alive} of {INSTANCES} alive"
             );
-            let view = self.nodes.get::<DrainView>(&self.path()).await.ok()?;
+            let view = self
+                .node_status
+                .get::<DrainView>(&self.drain_path())
+                .await
+                .ok()?;
             is_expected(&view).then_some(view)
         })
         .await
     }
 
-    /// Asserts that the preview lists moves, owners and pace, and changes nothing.
+    /// Asserts that the preview lists the moves with their users and disruption limits, and changes
+    /// nothing.
     async fn assert_previewed(&self) {
         let preview = self.preview().await;
         let moves_of = |work: &WorkId| {
@@ -179,13 +187,13 @@ impl Setup {
         );
         assert!(preview.moves.iter().all(|it| it.user.as_str() == "ada"));
         assert!(preview.stays.is_empty() && preview.without_room == 0);
-        let before: Result<DrainView, _> = self.nodes.get(&self.path()).await;
+        let before: Result<DrainView, _> = self.node_status.get(&self.drain_path()).await;
         assert!(before.is_err(), "a preview drains nothing: {before:?}");
     }
 
     /// Cancels the drain, and waits until the node takes work again.
     async fn cancel_drain(&self) {
-        let call = self.nodes.call(Method::DELETE, self.path());
+        let call = self.node_status.call(Method::DELETE, self.drain_path());
         let cancelled: DrainView = call.if_match_any().send().await.expect("cancelled");
         assert_eq!(cancelled.state, DrainState::Cancelled);
         let mut submission = service(&["sleep", "1000"], 1);
@@ -203,7 +211,8 @@ impl Setup {
     }
 }
 
-/// Returns whether all remaining work stays because of the pause, and the agent has reported.
+/// Returns whether all remaining work stays because of the pause, and the agent has reported its
+/// containers.
 fn is_fully_paused(view: &DrainView) -> bool {
     let moves = view.moves.as_ref();
     let all_paused = moves.is_some_and(|moves| {
@@ -233,15 +242,15 @@ async fn a_drain_completes_after_a_pause_and_kills_of_its_service_and_agent() {
     // The pause comes half-way, with at least one instance left.
     let paused = setup.pause(true).await;
     assert_eq!(paused.state, DrainState::Paused, "{paused:?}");
-    let before = setup.wait_for("rest", is_fully_paused).await;
+    let before = setup.wait_for("a full pause", is_fully_paused).await;
     let node = setup.node.to_string();
     setup.fleet.kill("node-status");
     setup.fleet.kill(&node);
     setup.fleet.start_service("node-status");
     setup.fleet.start_agent(&node, &large_agent());
     setup.fleet.wait_until_services_are_ready().await;
-    let after = setup.wait_for("the same rest", is_fully_paused).await;
-    assert_eq!(after.order, before.order, "nothing of the order is lost");
+    let after = setup.wait_for("the same pause", is_fully_paused).await;
+    assert_eq!(after.order, before.order, "no order is lost");
     let counts = |view: &DrainView| view.moves.as_ref().map(|it| (it.total, it.remaining));
     assert_eq!(counts(&after), counts(&before), "and nothing has moved");
     assert!(setup.count_alive() > 0);
@@ -273,7 +282,7 @@ async fn a_drain_completes_after_a_pause_and_kills_of_its_service_and_agent() {
     assert_eq!((moves.remaining, moves.failed), (0, 0), "{moves:#?}");
     assert!(moves.total >= 3, "{moves:#?}");
     let view: NodeView = setup
-        .nodes
+        .node_status
         .get(&format!("/v1/nodes/{node}"))
         .await
         .expect("a node");

@@ -57,6 +57,8 @@ impl Setup {
         }
     }
 
+    /// Waits until the service runs as one process on another node than `excluded`. Returns the
+    /// node and the pid.
     async fn wait_until_running(&self, excluded: Option<&NodeName>) -> (NodeName, u64) {
         let path = format!("/v1/services/{}", self.service);
         let runs_on_other_node = |view: &WorkView| {
@@ -81,7 +83,7 @@ impl Setup {
 
     /// Returns the allocation that leaves and its successor.
     async fn allocation_and_successor(&self) -> (AllocationEntry, AllocationEntry) {
-        until_within("the next place", LIMIT, async || {
+        until_within("a successor", LIMIT, async || {
             let allocations = self.allocations().await?;
             let old = allocations.iter().find(|it| it.vacate.is_some())?;
             let is_successor = |it: &&AllocationEntry| it.predecessor.as_ref() == Some(&old.id);
@@ -102,20 +104,20 @@ impl Setup {
         self.fleet.signal("container-manager", Signal::SIGSTOP);
         start_move().await;
         let (old, new) = self.allocation_and_successor().await;
-        let vacate = old.vacate.expect("an order to leave");
+        let vacate = old.vacate.expect("a vacated allocation");
         assert!(old.node == *from && new.node != *from);
         assert!(new.granted_at <= vacate.since, "{new:?} {vacate:?}");
         assert!(!vacate.detail.contains("no next place"), "{vacate:?}");
         assert_eq!(
             self.echo.request_pid(),
             Some(pid),
-            "it is not told to leave yet"
+            "the process has not been stopped yet"
         );
         let echo = self.echo;
         let client = tokio::task::spawn_blocking(move || echo.measure_availability(pid, LIMIT));
         self.fleet.signal("container-manager", Signal::SIGCONT);
         let availability = client.await.expect("requests were sent");
-        assert_ne!(availability.last_pid, pid, "its successor answers");
+        assert_ne!(availability.last_pid, pid, "the successor answers");
         println!(
             "from {from} to {}: away for {:?} ({} answers)",
             new.node, availability.longest_gap, availability.response_count
@@ -138,25 +140,25 @@ async fn a_drain_and_a_graceful_block_reserve_space_before_they_vacate() {
     let setup = Setup::new().await;
     let (first, pid) = setup.wait_until_running(None).await;
     let nodes = setup.fleet.client("node-status", "operator");
-    let drain = format!("/v1/nodes/{first}/drain");
+    let drain_path = format!("/v1/nodes/{first}/drain");
     setup
         .assert_reserved_before_vacated(&first, pid, async || {
             let request = DrainRequest {
                 reason: Some("new disk".to_owned()),
                 ..DrainRequest::default()
             };
-            let call = nodes.call(Method::PUT, &drain).body(&request);
+            let call = nodes.call(Method::PUT, &drain_path).body(&request);
             let started: DrainView = call.if_match_any().send().await.expect("accepted");
             assert_eq!(started.state, DrainState::Draining);
         })
         .await;
     let (second, pid) = setup.wait_until_running(Some(&first)).await;
     until_within("the node to be drained", LIMIT, async || {
-        let view: DrainView = nodes.get(&drain).await.ok()?;
+        let view: DrainView = nodes.get(&drain_path).await.ok()?;
         (view.state == DrainState::Drained).then_some(())
     })
     .await;
-    let call = nodes.call(Method::DELETE, &drain).if_match_any();
+    let call = nodes.call(Method::DELETE, &drain_path).if_match_any();
     let cancelled: DrainView = call.send().await.expect("cancelled");
     assert_eq!(cancelled.state, DrainState::Cancelled);
     setup.fleet.wait_until_nodes_take_work(2).await;
@@ -180,8 +182,8 @@ async fn a_drain_and_a_graceful_block_reserve_space_before_they_vacate() {
 }
 
 /// An item whose end has passed has its full effect once and is removed at the next check. The next
-/// check comes late in this test, so that even a slow machine sees the item before (blocklist,
-/// Time).
+/// check comes late in this test, so that even a slow machine sees the item before (Time in
+/// `docs/spec/blocklist.md`).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_with_a_past_end_moves_processes_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());
@@ -207,6 +209,10 @@ async fn an_evacuation_with_a_past_end_moves_processes_once() {
     })
     .await;
     let (last, last_pid) = setup.wait_until_running(None).await;
-    assert_eq!((second, new_pid), (last, last_pid), "it was moved once");
+    assert_eq!(
+        (second, new_pid),
+        (last, last_pid),
+        "the service was moved once"
+    );
     setup.assert_no_failure_is_counted().await;
 }

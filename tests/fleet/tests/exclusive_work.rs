@@ -1,5 +1,5 @@
-//! Exclusive work never runs twice, whatever makes it leave its node. The work is a program that
-//! takes a lock, is slow to release it, and writes what it found (I4).
+//! Two processes of exclusive work never run at once, whatever makes the work leave its node. The
+//! work is a program that takes a lock, releases it slowly, and records both in a file (I4).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,8 +32,9 @@ impl Lock {
         Self(dir)
     }
 
-    /// Returns the command that takes the lock. A killed process leaves its lock behind, so `/proc`
-    /// shows whether the holder lives.
+    /// Returns the command that takes the lock. A process records `twice` if another live process
+    /// holds the lock, then `took`, and `left` at its end. A killed process leaves its lock behind,
+    /// so the command checks in `/proc` whether the holder lives.
     fn command(&self) -> Vec<String> {
         let dir = self.0.display();
         let script = format!(
@@ -91,8 +92,8 @@ impl Setup {
         }
     }
 
-    /// Waits until the active runs as another allocation than `previous` and has its lock. Returns
-    /// its allocation and node.
+    /// Waits until the active runs as another allocation than `previous` and has taken the lock.
+    /// Returns the allocation and node of the active. `step` is a text for messages.
     async fn await_active(
         &self,
         step: &str,
@@ -119,8 +120,8 @@ impl Setup {
         let request = json!({
             "processor_id": "0", "destination_host": destination, "request_expiry_ms": 60_000,
         });
-        // container-manager observes the end of a drain a little later.
-        until_within("the order to be taken in", LIMIT, async || {
+        // container-manager observes the end of a drain a little later and refuses until then.
+        until_within("the placement request to be accepted", LIMIT, async || {
             let view: PlacementView = client.post(&path, &request, None).await.ok()?;
             (view.status_code != PlacementStatus::BadRequest).then_some(())
         })

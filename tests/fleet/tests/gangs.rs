@@ -1,5 +1,5 @@
-//! A gang of real processes starts whole. It survives a `kill -9` of job-converter while it
-//! reserves and while it runs. Each of its tasks runs once (I13).
+//! Gangs of real processes. A gang starts whole, and each of its tasks runs once, even if
+//! job-converter is killed meanwhile. Further tests cover lost nodes, refusals and output (I13).
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
-/// Divides the pool of all nodes among queues. The user owns queue `a`.
+/// Creates the queue `root.a` in the pool of all nodes. `submitters` is its access list: users, a
+/// space and groups, or `*` for every user.
 async fn configure_queue(fleet: &TestFleet, submitters: &str) {
     let operator = fleet.client("rm-scheduler", "operator");
     let current: PolicyView = operator.get("/v1/policy").await.expect("the policy");
@@ -50,6 +51,7 @@ async fn wait_for_application(
     .await
 }
 
+/// Submits a gang of four tasks that needs two nodes.
 async fn submit_gang(ada: &Client, runs: &TaskRunCounter) {
     // One node of 4 GiB has space for two tasks, and two nodes for all of them.
     let gang = json!({
@@ -85,15 +87,15 @@ async fn a_gang_starts_whole_and_survives_kills_of_its_service() {
         let is_reported = view.why.iter().any(|it| it.reason == "gang_incomplete");
         view.state == "Reserving" && is_reported
     };
-    let view = wait_for_application(&ada, "it waits whole", is_reserving).await;
+    let view = wait_for_application(&ada, "the whole gang to wait", is_reserving).await;
     assert!(view.placeholders.iter().all(|it| it.node.is_none()));
     fleet.kill("job-converter");
     fleet.start_service("job-converter");
     fleet.wait_until_services_are_ready().await;
-    wait_for_application(&ada, "it waits as before", is_reserving).await;
+    wait_for_application(&ada, "the gang to wait as before", is_reserving).await;
 
     fleet.start_agent("node-2", &Agent::default());
-    wait_for_application(&ada, "its tasks run", |view| {
+    wait_for_application(&ada, "tasks to run", |view| {
         view.task_states
             .get("Bound")
             .is_some_and(|count| *count > 0)
@@ -102,7 +104,7 @@ async fn a_gang_starts_whole_and_survives_kills_of_its_service() {
     fleet.kill("job-converter");
     fleet.start_service("job-converter");
     fleet.wait_until_services_are_ready().await;
-    let view = wait_for_application(&ada, "all have ended", |view| {
+    let view = wait_for_application(&ada, "all tasks to end", |view| {
         view.task_states.get("Completed") == Some(&TASKS)
     })
     .await;
@@ -147,7 +149,7 @@ async fn submit_tasks(ada: &Client, tasks: [u64; 2], command: &[String]) {
     }
 }
 
-/// The agent lost its journal, so it cannot be proven whether anything ran.
+/// The agent loses its journal after the tasks are allocated, so it cannot know whether they ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_never_ran_is_not_completed() {
     let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
@@ -159,14 +161,17 @@ async fn a_gang_that_never_ran_is_not_completed() {
     fleet.kill("node-1");
     let policy = "placeholderTimeoutInSeconds=2 gangRepairInSeconds=2";
     submit_gang_of_two(&ada, policy, &runs.command("1")).await;
-    wait_for_application(&ada, "its tasks are ordered", |view| {
+    wait_for_application(&ada, "both tasks to be allocated", |view| {
         view.task_states.get("Allocated") == Some(&2)
     })
     .await;
     let journal = fleet.dir.path().join("agents/node-1/journal");
     std::fs::write(journal, [0; 500]).expect("a damaged journal");
     fleet.start_agent("node-1", &Agent::default());
-    let view = wait_for_application(&ada, "it is over", |view| view.failure.is_some()).await;
+    let view = wait_for_application(&ada, "the application to fail", |view| {
+        view.failure.is_some()
+    })
+    .await;
     assert_eq!(view.failure.expect("a failure").code, "gang_short");
     for task in &view.tasks {
         assert_eq!(task.state, "Killed");
@@ -183,21 +188,21 @@ async fn a_gang_that_loses_all_its_tasks_with_their_node_is_repaired_elsewhere()
     let ada = fleet.client("job-converter", "user-ada");
     let runs = TaskRunCounter::new(fleet.dir.path());
     submit_gang_of_two(&ada, "", &runs.command("600")).await;
-    wait_for_application(&ada, "both run", |view| {
+    wait_for_application(&ada, "both tasks to run", |view| {
         view.task_states.get("Bound") == Some(&2)
     })
     .await;
     fleet.start_agent("node-2", &Agent::default());
     fleet.wait_until_nodes_take_work(2).await;
     fleet.lose_node("node-1");
-    let view = wait_for_application(&ada, "it is repaired", |view| {
+    let view = wait_for_application(&ada, "the gang to be repaired", |view| {
         view.task_states.get("Killed") == Some(&2) && view.task_groups[0].held == 2
     })
     .await;
     assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
     assert_eq!(view.warnings.len(), 2, "{:?}", view.warnings);
     submit_tasks(&ada, [2, 3], &runs.command("0")).await;
-    let view = wait_for_application(&ada, "the others have ended", |view| {
+    let view = wait_for_application(&ada, "the new tasks to end", |view| {
         view.task_states.get("Completed") == Some(&2)
     })
     .await;
@@ -216,13 +221,13 @@ async fn an_application_in_an_unknown_queue_fails() {
         .put("/v1/applications/gang", &application)
         .await
         .expect("added");
-    let view = wait_for_application(&ada, "it is refused", |view| view.state == "Failed").await;
+    let view = wait_for_application(&ada, "a refusal", |view| view.state == "Failed").await;
     let message = view.failure.expect("a failure").message;
     assert!(message.contains("there is no queue root.a.b"), "{message}");
     assert!(message.contains("the nearest is root.a"), "{message}");
 }
 
-/// Runs a command, and returns its exit status and output.
+/// Runs a command of `hayward`, and returns its exit status and output.
 async fn run_cli(fleet: &TestFleet, arguments: &[&str]) -> Output {
     let mut command = fleet.command("cli");
     command
@@ -234,7 +239,7 @@ async fn run_cli(fleet: &TestFleet, arguments: &[&str]) -> Output {
     output.await.expect("it ran").expect("it can be started")
 }
 
-/// Returns the end of the output of a command that follows its work to the end.
+/// Runs `hayward logs --follow` as ada until the work has ended, and returns the output.
 async fn follow_logs(fleet: &TestFleet, arguments: &[&str]) -> String {
     let all_arguments = [&["logs", "--user", "ada", "--follow"], arguments].concat();
     let output = run_cli(fleet, &all_arguments).await;
@@ -275,7 +280,7 @@ async fn a_gang_that_cannot_start_is_reported_at_submission() {
     assert!(message.contains("of the 900 processes could"), "{message}");
 }
 
-/// The queue admits a group. The token of one user names the group, the token of the other does
+/// The queue admits the group `science`. The token of ada names the group, the token of ben does
 /// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
@@ -292,7 +297,7 @@ async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
         .put("/v1/applications/bens", &gang)
         .await
         .expect("added");
-    let failure = hayward_testkit::until_within("it is refused", LIMIT, async || {
+    let failure = hayward_testkit::until_within("a refusal", LIMIT, async || {
         let view: ApplicationView = ben.get("/v1/applications/bens").await.ok()?;
         view.failure
     });
@@ -313,7 +318,7 @@ async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
         let path = format!("/v1/applications/gang/tasks/{task}");
         let _: Value = ada.put(&path, &body).await.expect("added");
     }
-    let view = wait_for_application(&ada, "both have ended", |view| {
+    let view = wait_for_application(&ada, "both tasks to end", |view| {
         view.task_states.get("Completed") == Some(&2)
     })
     .await;

@@ -30,9 +30,9 @@ async fn a_job_runs_each_task_once_and_leaves_no_allocation() {
     for task in 0..40 {
         assert_eq!(runs.count(task), 1, "task {task}");
     }
-    // No service has any rows of the job left.
+    // The scheduler has no allocation of the job left.
     let scheduler = fleet.client("rm-scheduler", "operator");
-    until("the burial of every allocation", async || {
+    until("every allocation to be removed", async || {
         let list: AllocationList = scheduler.get("/v1/allocations").await.ok()?;
         list.allocations.is_empty().then_some(())
     })
@@ -62,7 +62,7 @@ async fn a_failed_job_is_reported_and_a_cancelled_one_stops() {
     assert_eq!(view.state, WorkState::Cancelled);
 }
 
-/// The users have the weights 2 and 1. Each of them could fill all nine quanta.
+/// The users have the weights 2 and 1. Each of them could fill all twelve quanta.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_users_share_by_weight() {
     let fleet = TestFleet::start_with_agents(3).await;
@@ -96,7 +96,8 @@ async fn two_users_share_by_weight() {
     }
 }
 
-/// A blocked node is emptied in the usual way.
+/// The instance on the blocked node is moved to the other node. After the block the node takes a
+/// reservation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_node_is_emptied_and_takes_work_again() {
     let fleet = TestFleet::start_with_agents(2).await;
@@ -139,7 +140,8 @@ async fn a_blocked_node_is_emptied_and_takes_work_again() {
         current.len() == 2 && current.iter().all(|node| *node == nodes[1])
     };
     wait_for_view(&ada, &path, LIMIT, is_moved).await;
-    // The job ends by itself: a node can be reserved only where no fixed work runs.
+    // The block ends after three seconds. A node can be reserved only while no service runs on it,
+    // so the reservation gets the node that was blocked.
     let reservation_id = submit(&ada, "reservations", &reservation()).await;
     let view = wait_for_view(
         &ada,

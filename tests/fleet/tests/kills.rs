@@ -1,5 +1,5 @@
-//! `kill -9` of every process in turn, while tasks run. No outcome is lost or doubled, and no work
-//! is interrupted that could go on (I6).
+//! Every process is killed in turn with `kill -9`, while tasks run. No outcome is lost or doubled,
+//! and a running service is not interrupted (I6).
 
 use std::time::Duration;
 
@@ -32,13 +32,11 @@ async fn no_task_is_lost_or_repeated_when_each_process_is_killed_in_turn() {
     let service_id = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
     let service_path = format!("/v1/services/{service_id}");
     let has_running_process = |view: &hayward_job_converter_api::WorkView| {
-        view.processes
-            .iter()
-            .any(|process| process.state == "running")
+        view.processes.iter().any(|it| it.state == "running")
     };
     let before = wait_for_view(&ada, &service_path, LIMIT, has_running_process).await;
     let path = format!("/v1/jobs/{id}");
-    let victims = [
+    let processes = [
         "job-converter",
         "node-1",
         "rm-scheduler",
@@ -47,13 +45,13 @@ async fn no_task_is_lost_or_repeated_when_each_process_is_killed_in_turn() {
         "node-status",
         "blocklist",
     ];
-    for (index, victim) in victims.into_iter().enumerate() {
+    for (index, process) in processes.into_iter().enumerate() {
         wait_for_progress(&ada, &path, 5 + 10 * index as u64).await;
-        fleet.kill(victim);
-        if matches!(victim, "node-1" | "node-2") {
-            fleet.start_agent(victim, &Agent::default());
+        fleet.kill(process);
+        if matches!(process, "node-1" | "node-2") {
+            fleet.start_agent(process, &Agent::default());
         } else {
-            fleet.start_service(victim);
+            fleet.start_service(process);
         }
         fleet.wait_until_services_are_ready().await;
     }
@@ -92,7 +90,7 @@ async fn no_task_is_repeated_when_postgres_is_restarted_and_killed() {
     }
 }
 
-/// A node dies with everything on it. Its tasks run again on other nodes, all other tasks run once.
+/// A node dies with everything on it. Its unfinished tasks run again on the other node.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_tasks_succeed_when_a_node_is_lost() {
     let mut fleet = TestFleet::start_with_agents(2).await;
@@ -109,7 +107,7 @@ async fn all_tasks_succeed_when_a_node_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_schedulers_leads_and_both_survive() {
+async fn jobs_complete_before_and_after_one_of_two_schedulers_is_killed() {
     let mut fleet = TestFleet::start().await;
     let second = fleet.start_second_replica("rm-scheduler", "rm-scheduler-2");
     let both_urls = format!("{},{second}", fleet.addresses.rm_scheduler);

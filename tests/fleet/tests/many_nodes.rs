@@ -1,4 +1,5 @@
-//! Three hundred nodes in one process: the same agent code, each with a simulated node.
+//! Three hundred nodes share work by weight. One process runs the agents of all nodes: the same
+//! code as in a real agent, but with simulated containers.
 
 use std::time::Duration;
 

@@ -17,11 +17,11 @@ use hayward_tests_fleet::{Agent, TestFleet, Timing};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Limit of a test that would wait for ever.
+/// Maximum time of each wait.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Pid of the process of each allocation.
-type Running = BTreeMap<String, i32>;
+type PidByAllocation = BTreeMap<String, i32>;
 
 struct Orchestrator {
     name: &'static str,
@@ -37,12 +37,12 @@ struct Publication<T> {
     changed: BTreeMap<String, T>,
 }
 
-/// The state that the program writes.
+/// The state that the orchestrator writes to a file.
 #[derive(serde::Deserialize)]
 struct OrchestratorState {
     lineage: String,
     sequence: u64,
-    running: Running,
+    running: PidByAllocation,
     machines: Vec<String>,
 }
 
@@ -107,6 +107,7 @@ impl Orchestrator {
         fleet.spawn(self.name, command);
     }
 
+    /// Sends a command to the orchestrator through a file.
     fn write_command(&self, name: &str, text: &str) {
         let new_file = self.state.join(format!("{name}.new"));
         std::fs::write(&new_file, text).expect("a file");
@@ -135,7 +136,7 @@ impl Orchestrator {
     }
 
     /// Waits until `count` processes run, each in an allocation of its own, and all sides agree.
-    async fn wait_until_running(&self, count: usize) -> Running {
+    async fn wait_until_running(&self, count: usize) -> PidByAllocation {
         let description = format!("{count} processes of {}", self.name);
         until_within(&description, LIMIT, async || {
             let state = self.read_state()?;
@@ -172,7 +173,9 @@ async fn read_allocations(fleet: &TestFleet) -> Option<BTreeMap<String, Allocati
 
 /// Starts two orchestrators on three nodes: one with a job of three processes and a reservation,
 /// and one with a job of two processes.
-async fn start_two_orchestrators(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
+async fn start_two_orchestrators(
+    fleet: &mut TestFleet,
+) -> (Orchestrator, Orchestrator, PidByAllocation) {
     for node in ["node-1", "node-2", "node-3"] {
         fleet.start_agent(node, &Agent::default());
     }
@@ -182,22 +185,25 @@ async fn start_two_orchestrators(fleet: &mut TestFleet) -> (Orchestrator, Orches
     first_orchestrator.start(fleet, "ada", 3, true);
     first_orchestrator.wait_until_running(3).await;
     let reserved_node = async || first_orchestrator.read_state()?.machines.into_iter().next();
-    until_within("a machine", LIMIT, reserved_node).await;
+    until_within("a reserved node", LIMIT, reserved_node).await;
     second_orchestrator.start(fleet, "ben", 2, false);
-    let running_of_two = second_orchestrator.wait_until_running(2).await;
-    (first_orchestrator, second_orchestrator, running_of_two)
+    let running_of_second = second_orchestrator.wait_until_running(2).await;
+    (first_orchestrator, second_orchestrator, running_of_second)
 }
 
-/// Kills the orchestrator and starts it again. It continues with all its processes, except for the
-/// one that was killed meanwhile.
-async fn kill_and_restart(fleet: &mut TestFleet, first_orchestrator: &Orchestrator) -> Running {
+/// Kills the orchestrator and one of its processes, and starts the orchestrator again. It keeps its
+/// other processes and replaces the killed one.
+async fn kill_and_restart(
+    fleet: &mut TestFleet,
+    first_orchestrator: &Orchestrator,
+) -> PidByAllocation {
     let running = first_orchestrator.wait_until_running(3).await;
     let before = first_orchestrator.read_state().expect("a state file");
     fleet.kill("one");
     let (killed, pid) = running.iter().next().expect("a process");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
     first_orchestrator.start(fleet, "ada", 3, true);
-    until_within("another share", LIMIT, async || {
+    until_within("a replacement for the killed process", LIMIT, async || {
         let now = first_orchestrator.read_state()?.running;
         (now.len() == 3 && !now.contains_key(killed)).then_some(())
     })
@@ -215,7 +221,8 @@ async fn kill_and_restart(fleet: &mut TestFleet, first_orchestrator: &Orchestrat
     after
 }
 
-/// Makes the orchestrator lose its memory, so that its next life takes over.
+/// Kills the orchestrator, removes its state, and starts it again. It takes over its map of work
+/// with a new lineage.
 async fn lose_state_and_take_over(fleet: &mut TestFleet, first_orchestrator: &Orchestrator) {
     let before = first_orchestrator
         .read_state()
@@ -230,8 +237,8 @@ async fn lose_state_and_take_over(fleet: &mut TestFleet, first_orchestrator: &Or
     .await;
 }
 
-async fn wait_until_only_these_allocations_remain(fleet: &TestFleet, expected: &Running) {
-    until_within("room to be free", LIMIT, async || {
+async fn wait_until_only_these_allocations_remain(fleet: &TestFleet, expected: &PidByAllocation) {
+    until_within("all other allocations to be gone", LIMIT, async || {
         let allocations = read_allocations(fleet).await?;
         let is_equal = allocations.keys().eq(expected.keys());
         is_equal.then_some(())
@@ -242,7 +249,7 @@ async fn wait_until_only_these_allocations_remain(fleet: &TestFleet, expected: &
 #[tokio::test(flavor = "multi_thread")]
 async fn orchestrators_keep_their_processes_when_any_process_is_killed() {
     let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
-    let (first_orchestrator, second_orchestrator, running_of_two) =
+    let (first_orchestrator, second_orchestrator, running_of_second) =
         start_two_orchestrators(&mut fleet).await;
     let after = kill_and_restart(&mut fleet, &first_orchestrator).await;
 
@@ -258,27 +265,30 @@ async fn orchestrators_keep_their_processes_when_any_process_is_killed() {
         assert_eq!(first_orchestrator.wait_until_running(3).await, after);
         assert_eq!(
             second_orchestrator.wait_until_running(2).await,
-            running_of_two
+            running_of_second
         );
     }
     lose_state_and_take_over(&mut fleet, &first_orchestrator).await;
     assert_eq!(first_orchestrator.wait_until_running(3).await, after);
 
-    // After the withdrawal all its processes end, but none of the other orchestrator.
+    // After the first orchestrator is stopped, its processes end, but not those of the second.
     first_orchestrator.write_command("stop", "");
-    until_within("it to end", LIMIT, async || fleet.exit_status("one")).await;
-    wait_until_only_these_allocations_remain(&fleet, &running_of_two).await;
+    until_within("the first orchestrator to end", LIMIT, async || {
+        fleet.exit_status("one")
+    })
+    .await;
+    wait_until_only_these_allocations_remain(&fleet, &running_of_second).await;
     assert!(!after.values().any(|pid| is_process_running(*pid)));
     assert_eq!(
         second_orchestrator.wait_until_running(2).await,
-        running_of_two
+        running_of_second
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_follow_the_work_map_of_an_orchestrator() {
     let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
-    let (first_orchestrator, second_orchestrator, running_of_two) =
+    let (first_orchestrator, second_orchestrator, running_of_second) =
         start_two_orchestrators(&mut fleet).await;
 
     // The job grows and then shrinks. Some of its processes end, and none is restarted.
@@ -299,7 +309,7 @@ async fn processes_follow_the_work_map_of_an_orchestrator() {
     );
     assert_eq!(
         second_orchestrator.wait_until_running(2).await,
-        running_of_two
+        running_of_second
     );
 
     // One orchestrator cannot see the work of another. When it is removed, its processes end.
@@ -316,13 +326,21 @@ async fn processes_follow_the_work_map_of_an_orchestrator() {
         .await
         .expect("removed");
     assert!(removed.is_none());
-    wait_until_only_these_allocations_remain(&fleet, &running_of_two).await;
-    until_within("it to end", LIMIT, async || fleet.exit_status("one")).await;
-    until_within("its processes to end", LIMIT, async || {
-        (!two_left.values().any(|pid| is_process_running(*pid))).then_some(())
+    wait_until_only_these_allocations_remain(&fleet, &running_of_second).await;
+    until_within("the first orchestrator to end", LIMIT, async || {
+        fleet.exit_status("one")
     })
     .await;
+    until_within(
+        "the processes of the first orchestrator to end",
+        LIMIT,
+        async || (!two_left.values().any(|pid| is_process_running(*pid))).then_some(()),
+    )
+    .await;
     second_orchestrator.write_command("stop", "");
-    until_within("the other to end", LIMIT, async || fleet.exit_status("two")).await;
-    wait_until_only_these_allocations_remain(&fleet, &Running::new()).await;
+    until_within("the second orchestrator to end", LIMIT, async || {
+        fleet.exit_status("two")
+    })
+    .await;
+    wait_until_only_these_allocations_remain(&fleet, &PidByAllocation::new()).await;
 }

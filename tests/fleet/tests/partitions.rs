@@ -1,5 +1,5 @@
-//! Work on nodes that are cut off, stopped or killed. The agents are in network namespaces of their
-//! own, and their work records times of a clock that it shares with the test (W7).
+//! Work on nodes that are cut off from the network or whose agent is stopped. Each agent is in its
+//! own network namespace. The work records the times at which it runs (W7).
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ impl Setup {
         })
     }
 
-    fn start(&mut self, number: usize) {
-        let (node, network) = &self.networks[number];
+    fn start_agent(&mut self, index: usize) {
+        let (node, network) = &self.networks[index];
         self.fleet.start_agent_in(network, node, &Agent::default());
     }
 
@@ -76,8 +76,8 @@ impl Setup {
         assert!(is_unreachable && reason.contains("unreachable"), "{view:?}");
     }
 
-    /// Waits until the work runs in one process as another allocation than `previous`. Returns its
-    /// allocation and node.
+    /// Waits until the work runs as another allocation than `previous`. Returns the allocation and
+    /// its node.
     async fn wait_until_running(
         &self,
         id: &WorkId,
@@ -118,8 +118,8 @@ async fn exclusive_work_never_runs_twice() {
     let Some(mut setup) = Setup::new().await else {
         return;
     };
-    setup.start(0);
-    setup.start(1);
+    setup.start_agent(0);
+    setup.start_agent(1);
     setup.fleet.wait_until_nodes_take_work(2).await;
     let activity = ActivityLog::new(setup.fleet.dir.path(), "alone");
     let choice = UnreachableChoice::Word(UnreachableWord::Exclusive);
@@ -147,7 +147,7 @@ async fn exclusive_work_never_runs_twice() {
             Some(_) => setup.set_packet_loss(&node, PacketLoss::None),
             None => setup.fleet.signal(node.as_str(), Signal::SIGCONT),
         }
-        // After the repair both nodes are healthy, and the original process is the only one.
+        // After the repair both nodes are healthy, and the successor is the only process.
         setup.fleet.wait_until_nodes_take_work(2).await;
         let path = format!("/v1/services/{id}");
         let view = wait_for_view(&setup.ada, &path, LIMIT, |view| view.processes.len() == 1).await;
@@ -158,17 +158,22 @@ async fn exclusive_work_never_runs_twice() {
     }
 }
 
-/// Each choice that a submitter has is tested on the same cut.
-#[tokio::test(flavor = "multi_thread")]
-async fn each_choice_for_an_unreachable_node_is_carried_out() {
-    let Some(mut setup) = Setup::new().await else {
-        return;
-    };
-    setup.start(0);
-    setup.fleet.wait_until_nodes_take_work(1).await;
+/// A service with one choice of `when_unreachable`.
+struct Case {
+    name: &'static str,
+    id: WorkId,
+    activity: ActivityLog,
+    /// Allocation on the node that is cut off.
+    allocation: AllocationId,
+    /// Whether another process replaces the unreachable one during the test.
+    is_replaced: bool,
+}
+
+/// Submits one service for each choice, and waits until it runs.
+async fn submit_cases(setup: &Setup) -> Vec<Case> {
     let after = |replace_after_ms| UnreachableChoice::After(ReplaceAfter { replace_after_ms });
     let mut cases = Vec::new();
-    for (name, choice, moves) in [
+    for (name, choice, is_replaced) in [
         (
             "wait",
             UnreachableChoice::Word(UnreachableWord::Wait),
@@ -185,30 +190,53 @@ async fn each_choice_for_an_unreachable_node_is_carried_out() {
         let activity = ActivityLog::new(setup.fleet.dir.path(), name);
         let id = setup.submit(activity.command(), choice).await;
         let (allocation, _) = setup.wait_until_running(&id, None).await;
-        cases.push((name, id, activity, allocation, moves));
+        cases.push(Case {
+            name,
+            id,
+            activity,
+            allocation,
+            is_replaced,
+        });
     }
+    cases
+}
+
+/// One service for each choice of `when_unreachable` runs on the same node, which is then cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_choice_for_an_unreachable_node_is_carried_out() {
+    let Some(mut setup) = Setup::new().await else {
+        return;
+    };
+    setup.start_agent(0);
+    setup.fleet.wait_until_nodes_take_work(1).await;
+    let cases = submit_cases(&setup).await;
     let first = NodeName::new(setup.networks[0].0.as_str()).expect("a name");
-    setup.start(1);
+    setup.start_agent(1);
     setup.fleet.wait_until_nodes_take_work(2).await;
     setup.set_packet_loss(&first, PacketLoss::BothWays);
     let mut successors = Vec::new();
-    for (_, id, _, allocation, moves) in &cases {
-        if *moves {
-            let (next, next_node) = setup.wait_until_running(id, Some(allocation)).await;
+    for case in &cases {
+        if case.is_replaced {
+            let previous = Some(&case.allocation);
+            let (next, next_node) = setup.wait_until_running(&case.id, previous).await;
             assert_ne!(next_node, first);
-            successors.push((id, next));
+            successors.push((&case.id, next));
         }
     }
     // No service reaches the processes, and they run on (G6).
-    for (_, id, activity, allocation, moves) in &cases {
-        wait_for_activity(activity, allocation).await;
-        if !moves {
-            setup.assert_unreachable_is_shown(id, allocation).await;
+    for case in &cases {
+        wait_for_activity(&case.activity, &case.allocation).await;
+        if !case.is_replaced {
+            setup
+                .assert_unreachable_is_shown(&case.id, &case.allocation)
+                .await;
         }
     }
     setup.set_packet_loss(&first, PacketLoss::None);
     setup.fleet.wait_until_nodes_take_work(2).await;
-    for (name, id, activity, allocation, moves) in &cases {
+    for case in &cases {
+        let (name, id) = (case.name, &case.id);
+        let (allocation, activity) = (&case.allocation, &case.activity);
         let successor = successors.iter().find(|(before, _)| *before == id);
         let expected = successor.map_or(allocation, |(_, next)| next);
         let path = format!("/v1/services/{id}");
@@ -218,9 +246,10 @@ async fn each_choice_for_an_unreachable_node_is_carried_out() {
         };
         wait_for_view(&setup.ada, &path, LIMIT, is_only_process).await;
         wait_for_activity(activity, expected).await;
-        let runs = activity.intervals();
-        assert_eq!(runs.len(), if *moves { 2 } else { 1 }, "{name}: {runs:?}");
-        if *moves {
+        let intervals = activity.intervals();
+        let expected_count = if case.is_replaced { 2 } else { 1 };
+        assert_eq!(intervals.len(), expected_count, "{name}: {intervals:?}");
+        if case.is_replaced {
             let description = format!("the old {name} to be stopped");
             until_within(&description, LIMIT, async || {
                 let last = activity.last_activity(allocation);

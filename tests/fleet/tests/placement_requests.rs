@@ -1,6 +1,6 @@
 //! Processes of services are moved between nodes by request. The tests measure how long a live TCP
 //! service is unavailable, offer a node without space, and kill container-manager during a move
-//! (container placement, Requests).
+//! (Requests in `docs/spec/container-placement.md`).
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl PlacementClient {
             "processor_id": "0", "destination_host": destination, "request_expiry_ms": expiry_ms,
         });
         let path = format!("/v1/deployments/{}/placements", self.service);
-        until_within("the order to be taken in", LIMIT, async || {
+        until_within("the placement request to be accepted", LIMIT, async || {
             self.client.post(&path, &body, None).await.ok()
         })
         .await
@@ -60,6 +60,8 @@ fn other_node(node: &str) -> &'static str {
     }
 }
 
+/// Starts a service of one process as user ada. Returns a client for its placements, the client of
+/// ada, and the node of the process.
 async fn start_service_with_memory<T: AsRef<str>>(
     fleet: &TestFleet,
     command: &[T],
@@ -86,9 +88,9 @@ async fn a_live_tcp_service_moves_to_another_node() {
     let fleet = TestFleet::start_with_agents(2).await;
     let echo = Echo::new();
     let (placements, ada, from) = start_service_with_memory(&fleet, &echo.command(), GIB).await;
-    let first = until_within("the service to answer", LIMIT, async || echo.request_pid()).await;
+    let first_pid = until_within("the service to answer", LIMIT, async || echo.request_pid()).await;
 
-    let client = tokio::task::spawn_blocking(move || echo.measure_availability(first, LIMIT));
+    let client = tokio::task::spawn_blocking(move || echo.measure_availability(first_pid, LIMIT));
     let started = Instant::now();
     let request = placements.request(other_node(&from), 30_000).await;
     let view = placements.wait_for_end(&request.uuid).await;
@@ -101,7 +103,7 @@ async fn a_live_tcp_service_moves_to_another_node() {
         Some(other_node(&from))
     );
     let availability = client.await.expect("requests were sent");
-    assert_ne!(availability.last_pid, first, "another process answers");
+    assert_ne!(availability.last_pid, first_pid, "another process answers");
     println!(
         "a live TCP service moved in {elapsed:?}; away for {:?} ({} answers before and after)",
         availability.longest_gap, availability.response_count
@@ -136,9 +138,12 @@ async fn a_move_to_a_host_without_space_does_not_change_the_process() {
     assert_eq!(view.status_code, PlacementStatus::Failed, "{view:?}");
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
     let after: WorkView = ada.get(&path).await.expect("a service");
-    assert_eq!(before.processes, after.processes, "untouched");
+    assert_eq!(
+        before.processes, after.processes,
+        "the process is untouched"
+    );
 
-    // If there is no space for a second process, the first can be ended before.
+    // Without space for a second process, a forced restart ends the first process before.
     let forced = placements.request("FORCE_RESTART_LAST_SEEN", 1_500).await;
     assert_eq!(forced.status_code, PlacementStatus::Succeeded);
     let is_restarted = |view: &WorkView| {
@@ -148,7 +153,7 @@ async fn a_move_to_a_host_without_space_does_not_change_the_process() {
     let view = wait_for_view(&ada, &path, LIMIT, is_restarted).await;
     assert_eq!(
         view.reason, None,
-        "an intended end holds nothing back: {view:?}"
+        "an intended end is not a failure and causes no delay: {view:?}"
     );
 }
 
@@ -163,7 +168,7 @@ async fn a_killed_manager_resumes_a_stopping_placement_and_fails_a_waiting_one()
     ];
     let (placements, ada, from) = start_service_with_memory(&fleet, &slow_to_stop, 3 * GIB).await;
     let request = placements.request(other_node(&from), 30_000).await;
-    until_within("the stop to be ordered", LIMIT, async || {
+    until_within("the stop to begin", LIMIT, async || {
         let view = placements.status(&request.uuid).await?;
         (view.phase == Some(PlacementPhase::StopInProgress)).then_some(())
     })
@@ -201,7 +206,7 @@ async fn a_killed_manager_resumes_a_stopping_placement_and_fails_a_waiting_one()
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::ManagerRestarted));
     let after: WorkView = ada.get(&path).await.expect("a service");
-    assert_eq!(moved.processes, after.processes, "untouched");
+    assert_eq!(moved.processes, after.processes, "the process is untouched");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,9 +234,9 @@ async fn impossible_requests_have_different_reasons() {
     assert_eq!(
         error_code(&ben, &path, request(json!({}))).await,
         not_found,
-        "not hers"
+        "the service belongs to ada"
     );
-    let unknown_service = "/v1/deployments/svc_nobody/placements";
+    let unknown_service = "/v1/deployments/svc_unknown/placements";
     assert_eq!(
         error_code(owner, unknown_service, request(json!({}))).await,
         not_found
@@ -252,7 +257,7 @@ async fn impossible_requests_have_different_reasons() {
     assert_eq!(
         error_code(owner, &path, same_uuid).await,
         invalid,
-        "the uuid stands for another"
+        "the uuid belongs to another request"
     );
     let view = placements.wait_for_end(&first.uuid).await;
     assert_eq!(

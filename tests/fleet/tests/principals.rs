@@ -1,7 +1,8 @@
-//! Every route of every service as every principal, and work of other users.
+//! Every route of every service is called as every kind of principal, and work of a user is
+//! requested by other users.
 //!
 //! The routes and their scopes come from the descriptions that the services publish. A route
-//! without a decision fails here (S6).
+//! without scopes fails here (S6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use hayward_tests_fleet::{
 use http::Method;
 use serde_json::{Value, json};
 
-/// Scopes of the token. `None` if the caller has no token.
+/// A caller.
 struct Principal {
     name: &'static str,
+    /// Scopes of the token. `None` if the caller has no token.
     scopes: Option<&'static [&'static str]>,
 }
 
@@ -100,9 +102,9 @@ struct Route {
     allowed_scopes: BTreeSet<String>,
 }
 
-/// Returns all routes, and those without a decision.
+/// Returns all routes, and a text for each route without scopes.
 async fn read_routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
-    let (mut routes, mut undecided) = (Vec::new(), Vec::new());
+    let (mut routes, mut without_scopes) = (Vec::new(), Vec::new());
     for (service, _) in hayward::prepare::SERVICES {
         let client = fleet.client(service, "operator");
         let document: Value = client.get("/v1/openapi.json").await.expect("a description");
@@ -114,7 +116,7 @@ async fn read_routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
                 let allowed_scopes: BTreeSet<String> =
                     serde_json::from_value(operation[SCOPES].clone()).unwrap_or_default();
                 if allowed_scopes.is_empty() {
-                    undecided.push(format!("{service}: {method} {path}"));
+                    without_scopes.push(format!("{service}: {method} {path}"));
                 }
                 let path = path.clone();
                 routes.push(Route {
@@ -126,7 +128,7 @@ async fn read_routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
             }
         }
     }
-    (routes, undecided)
+    (routes, without_scopes)
 }
 
 async fn status_code(client: &Client, method: Method, path: &str) -> u16 {
@@ -172,8 +174,8 @@ async fn every_route_admits_exactly_the_principals_of_its_description() {
     keys.set_tenant(TENANT_MEMBER, Some(&globex))
         .expect("a tenant");
     let clients = create_clients(&fleet, &issuer);
-    let (routes, undecided) = read_routes(&fleet).await;
-    assert_eq!(undecided, [""; 0], "these routes name no scopes");
+    let (routes, without_scopes) = read_routes(&fleet).await;
+    assert_eq!(without_scopes, [""; 0], "these routes name no scopes");
     assert!(routes.len() > 130, "{}", routes.len());
     let mut mismatches = Vec::new();
     for route in &routes {
@@ -280,7 +282,7 @@ async fn a_user_of_another_tenant_sees_amounts_and_no_names() {
         let users = shares.classes.iter().flat_map(|class| &class.users);
         users.filter(|it| it.user.as_str() == "ada").count()
     };
-    hayward_testkit::until("her fellow to see her", async || {
+    hayward_testkit::until("ann to see ada", async || {
         let shares: Shares = ann.get("/v1/shares").await.ok()?;
         (count_ada(&shares) > 0).then_some(())
     })

@@ -1,6 +1,6 @@
-//! A node with good heartbeats that starts no container is found by evidence. It is blocked for
-//! longer each time, and returns through a trial when it works again. If many nodes turn bad, at
-//! most the allowed part of a pool is withheld (W6).
+//! A node with good heartbeats on which every launch fails is blocked automatically. Each block is
+//! longer than the one before. A repaired node returns through a trial. A brake limits the part of
+//! a pool that is blocked at once (W6).
 
 use std::time::Duration;
 
@@ -116,7 +116,8 @@ impl Setup {
         self.blocks.get(&path).await.expect("evidence")
     }
 
-    /// Returns the history of the broken node, the oldest entry first.
+    /// Returns the history of the blocklist, the oldest change first. Only the broken node is in
+    /// it.
     async fn history(&self) -> Vec<BlockChange> {
         let path = "/v1/blocklist/history?limit=1000";
         let history: BlockHistory = self.blocks.get(path).await.expect("a history");
@@ -144,14 +145,14 @@ async fn a_broken_node_is_blocked_until_it_passes_a_trial() {
         .put("/v1/blocklist/strategy", &strategy)
         .await
         .expect("chosen");
-    // Work for all space runs for as long as the test takes.
+    // This work fills all nodes for as long as the test takes.
     let ada = setup.fleet.client("job-converter", "user-ada");
     let submission = service(&["sleep", "1000"], NODES * NODE_CAPACITY);
     submit(&ada, "services", &submission).await;
 
     // The node is found within a few launches and blocked for a while, without an operator.
     let blocked = || async { setup.current_block().await.filter(|view| !view.item.canary) };
-    let block = setup.until("the grey node to be blocked", blocked).await;
+    let block = setup.until("the broken node to be blocked", blocked).await;
     assert!(block.item.automatic && block.left_ms.is_some(), "{block:?}");
     let evidence = setup.evidence(BROKEN_NODE).await;
     let lost = evidence.cost.attempts_lost;
@@ -184,11 +185,13 @@ async fn a_broken_node_is_blocked_until_it_passes_a_trial() {
         let last = setup.history().await.pop()?;
         (last.event == BlockEvent::TrialPassed).then_some(())
     };
-    setup.until("its trial to be passed", trial_passed).await;
+    setup.until("the trial to be passed", trial_passed).await;
     assert!(setup.current_block().await.is_none());
     let is_full = || async {
         Some(setup.allocations_on_broken_node().await)
             .filter(|it| it.len() == NODE_CAPACITY as usize)
     };
-    setup.until("every place of it to be used", is_full).await;
+    setup
+        .until("all space of the node to be used", is_full)
+        .await;
 }

@@ -58,8 +58,9 @@ fn child_names(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-fn has_spans(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
-    let has_name = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
+fn has_spans(found: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
+    let has_name =
+        |name: &&str| found.contains(&(format!("hayward-{process}"), (*name).to_owned()));
     names.iter().all(has_name)
 }
 
@@ -107,8 +108,8 @@ fn check_submission_traces(spans: &[Span]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the trace of an allocation without a process. It is linked to its submission as well, and
-/// rm-scheduler alone writes it.
+/// Checks the trace of a reservation, which has no process. The trace is linked to its submission
+/// as well, and only rm-scheduler writes spans of it.
 fn check_reservation_trace(spans: &[Span]) -> Result<(), String> {
     let mut requests = spans_with_name(spans, "POST /v1/reservations");
     let request = requests.next().ok_or("no request")?;
@@ -117,13 +118,13 @@ fn check_reservation_trace(spans: &[Span]) -> Result<(), String> {
     let allocation = allocation.ok_or("no allocation is linked to the reservation")?;
     let parent = spans.iter().find(|span| span.id == allocation.parent);
     if !parent.is_some_and(|span| span.name == "commit" && span.trace == allocation.trace) {
-        return Err(format!("its allocation is below {parent:?}"));
+        return Err(format!("the allocation is below {parent:?}"));
     }
     let stages = child_names(spans, allocation);
     let is_complete = has_spans(&stages, "rm-scheduler", &["held", "release"]);
     is_complete
         .then_some(())
-        .ok_or(format!("its life has {stages:?}"))
+        .ok_or(format!("the allocation has only {stages:?}"))
 }
 
 /// Returns the fault of one series, if any.
@@ -291,7 +292,7 @@ async fn a_submission_is_traced_to_its_process_and_all_metrics_exist() {
         WorkState::Completed
     );
     // Shares are reported for users with work, and for no others.
-    until_within("her share to be measured", LIMIT, async || {
+    until_within("the share of ada to be measured", LIMIT, async || {
         let metrics = collector.metrics();
         let mut found = metrics
             .iter()
@@ -311,7 +312,7 @@ async fn a_submission_is_traced_to_its_process_and_all_metrics_exist() {
     wait_for_view(&ada, &reservation_path, LIMIT, |view| view.state.is_final()).await;
 
     // The whole trace of the submission (T5).
-    until_within("the whole story of the submission", LIMIT, async || {
+    until_within("all traces of the submission", LIMIT, async || {
         let spans = collector.spans();
         let result = check_submission_traces(&spans).and_then(|()| check_reservation_trace(&spans));
         result.inspect_err(|fault| eprintln!("{fault}")).ok()
@@ -376,8 +377,8 @@ async fn a_collector_that_hangs_changes_nothing_and_losses_are_counted() {
             WorkState::Completed
         );
     }
-    // The end takes at most four seconds for the rest of the telemetry, and the time of an orderly
-    // end.
+    // At its end a process tries for at most four seconds to send its last telemetry, in addition
+    // to the usual time of an orderly end.
     let started = Instant::now();
     fleet.terminate("blocklist");
     let elapsed = started.elapsed();

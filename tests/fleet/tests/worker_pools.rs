@@ -1,6 +1,6 @@
-//! A worker pool of real processes with an owner in another language. It keeps its size while its
-//! workers are killed, and through restarts of the scheduler and the owner. No worker leaves that
-//! its owner did not choose (worker pools, Invariants).
+//! A worker pool of real processes with an owner in Python. The pool keeps its size when workers,
+//! the scheduler or the owner are killed. A live worker leaves only if its owner chose it
+//! (Invariants in `docs/spec/worker-pools.md`).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const SIZE: u64 = 4;
-/// Limit of a test that would wait for ever.
+/// Maximum time of each wait.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Workers with a live process, as id and pid.
 type Alive = BTreeSet<(String, i32)>;
 
-/// The pool, its owner, and the folder in which its workers register.
+/// A pool, and the files that its owner and its workers share with the test.
 struct Pool {
     operator: Client,
     path: String,
@@ -45,7 +45,7 @@ impl Pool {
             folder.display()
         );
         let request = PoolOrder {
-            job_id: "kept at its size".into(),
+            job_id: "constant size".into(),
             mode: PoolMode::Managed,
             initial_size: 0,
             max_failed: Some(-1),
@@ -135,19 +135,19 @@ impl Pool {
         workers.collect()
     }
 
-    /// Waits until the pool has its size again without the killed workers, and the scheduler, the
-    /// owner and the processes agree.
-    async fn wait_for_size(&self, size: u64, without: &BTreeSet<String>) -> Alive {
-        let description = format!("{size} workers without {without:?}");
+    /// Waits until the pool has this size without the killed workers. The scheduler, the owner and
+    /// the processes must agree.
+    async fn wait_for_size(&self, size: u64, killed: &BTreeSet<String>) -> Alive {
+        let description = format!("{size} workers without {killed:?}");
         let started = Instant::now();
         let alive = until_within(&description, LIMIT, async || {
             let view: PoolView = self.operator.get(&self.path).await.ok()?;
             let alive = self.alive_workers();
-            let worker_names = names(&alive);
+            let alive_ids = worker_ids(&alive);
             let is_settled = view.started == size
                 && (view.requested, view.launching, view.returning) == (0, 0, 0);
-            let has_size = alive.len() as u64 == size && worker_names.is_disjoint(without);
-            (is_settled && has_size && worker_names == self.read_owner_state()?.workers)
+            let has_size = alive.len() as u64 == size && alive_ids.is_disjoint(killed);
+            (is_settled && has_size && alive_ids == self.read_owner_state()?.workers)
                 .then_some(alive)
         })
         .await;
@@ -167,13 +167,13 @@ struct OwnerState {
     given_up: BTreeSet<String>,
 }
 
-fn names(alive: &Alive) -> BTreeSet<String> {
+fn worker_ids(alive: &Alive) -> BTreeSet<String> {
     alive.iter().map(|(name, _)| name.clone()).collect()
 }
 
 /// Starts two nodes and a pool without owner. No node is declared lost, however busy this machine
 /// is.
-async fn fleet_with_pool() -> (TestFleet, Pool) {
+async fn start_fleet_with_pool() -> (TestFleet, Pool) {
     let mut fleet = TestFleet::start_with_timing(Timing::without_node_loss()).await;
     for node in ["node-1", "node-2"] {
         fleet.start_agent(node, &Agent::default());
@@ -208,7 +208,7 @@ fn assert_one_replaced(before: &Alive, now: &Alive) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_keeps_its_size_when_any_process_is_killed() {
-    let (mut fleet, pool) = fleet_with_pool().await;
+    let (mut fleet, pool) = start_fleet_with_pool().await;
     pool.start_owner(&mut fleet, "owner");
     let mut killed = BTreeSet::new();
     let mut alive = pool.wait_for_size(SIZE, &killed).await;
@@ -269,39 +269,51 @@ async fn a_pool_keeps_its_size_when_any_process_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_owner_chooses_the_workers_that_leave() {
-    let (mut fleet, pool) = fleet_with_pool().await;
+    let (mut fleet, pool) = start_fleet_with_pool().await;
     pool.start_owner(&mut fleet, "first");
     let mut killed = BTreeSet::new();
-    let four = pool.wait_for_size(4, &killed).await;
+    let four_workers = pool.wait_for_size(4, &killed).await;
     pool.write_command("size", "6");
-    let six = pool.wait_for_size(6, &killed).await;
-    assert!(six.is_superset(&four), "{four:?} {six:?}");
+    let six_workers = pool.wait_for_size(6, &killed).await;
+    assert!(
+        six_workers.is_superset(&four_workers),
+        "{four_workers:?} {six_workers:?}"
+    );
 
     // The owner lowers the size and names workers. Exactly these leave, and none is replaced.
     pool.write_command("size", "3");
-    let three = pool.wait_for_size(3, &killed).await;
-    assert!(six.is_superset(&three), "{six:?} {three:?}");
+    let three_workers = pool.wait_for_size(3, &killed).await;
+    assert!(
+        six_workers.is_superset(&three_workers),
+        "{six_workers:?} {three_workers:?}"
+    );
     let state = pool.read_owner_state().expect("a state file");
-    assert_eq!(state.given_up, &names(&six) - &names(&three));
-    assert!(state.removed.is_empty(), "what it ordered is not reported");
+    assert_eq!(
+        state.given_up,
+        &worker_ids(&six_workers) - &worker_ids(&three_workers)
+    );
+    assert!(
+        state.removed.is_empty(),
+        "workers that the owner released are not reported"
+    );
     assert_eq!(pool.view().await.failed_so_far, 0);
 
     // Another owner takes over while the first still runs. The first is fenced off and ends. Every
     // worker keeps its process.
     pool.start_owner(&mut fleet, "second");
     wait_until_owner_ended(&mut fleet, "first").await;
-    assert_eq!(pool.wait_for_size(3, &killed).await, three);
+    assert_eq!(pool.wait_for_size(3, &killed).await, three_workers);
     let state_of_second = async || pool.read_owner_state().filter(|state| state.epoch == 2);
     until_within(
-        "the second to write down what it knows",
+        "the second owner to write its state",
         LIMIT,
         state_of_second,
     )
     .await;
     assert_eq!(pool.view().await.owner.epoch, 2);
-    kill_worker(&three, 0, &mut killed);
+    kill_worker(&three_workers, 0, &mut killed);
     let after_kill = pool.wait_for_size(3, &killed).await;
-    assert_one_replaced(&three, &after_kill);
+    assert_one_replaced(&three_workers, &after_kill);
 
     // The job of the owner is done.
     pool.write_command("stop", "SUCCEEDED");
@@ -309,7 +321,7 @@ async fn only_the_owner_chooses_the_workers_that_leave() {
     wait_until_all_ended(&pool, &after_kill).await;
     let view = pool.view().await;
     assert_eq!(view.final_status, Some(FinalStatus::Succeeded));
-    assert_eq!(view.failed_so_far, 1, "only the one that was killed");
+    assert_eq!(view.failed_so_far, 1, "only the killed worker has failed");
 }
 
 async fn wait_until_owner_ended(fleet: &mut TestFleet, alias: &str) {

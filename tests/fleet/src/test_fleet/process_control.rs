@@ -1,4 +1,4 @@
-//! The processes of a fleet, and how they end.
+//! Signals to the processes of a fleet, their ends, and counts of processes in containers.
 
 use std::process::{Command, ExitStatus};
 
@@ -34,7 +34,7 @@ impl TestFleet {
         child.wait().expect("gone");
     }
 
-    /// Requests the end of a process, and waits until it is gone.
+    /// Sends SIGTERM to a process, and waits until it is gone.
     pub fn terminate(&mut self, alias: &str) {
         let mut child = self
             .processes
@@ -71,7 +71,7 @@ impl TestFleet {
         processes::count_processes(self.dir.path(), text)
     }
 
-    /// Requests the supervisors of all containers to end them.
+    /// Sends SIGTERM to the supervisors of all containers, which end their containers.
     fn end_containers(&self) {
         for pid in processes::supervisors(self.dir.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);

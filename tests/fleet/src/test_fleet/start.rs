@@ -22,7 +22,7 @@ impl TestFleet {
         self.start_replica(name, name, &port);
     }
 
-    /// Starts a second process of a service, called `alias`, on a port of its own.
+    /// Starts a second process of a service, called `alias`, on a free port. Returns its URL.
     pub fn start_second_replica(&mut self, name: &str, alias: &str) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -80,7 +80,7 @@ impl TestFleet {
         self.run_agent(node, agent, command);
     }
 
-    /// Starts an agent in a network whose frames can be lost.
+    /// Starts an agent in a network in which frames can be lost.
     pub fn start_agent_in(&mut self, network: &IsolatedNetwork, node: &str, agent: &Agent) {
         let template = self.command(node);
         let mut command = network.wrap_command(&self.program);
@@ -132,7 +132,8 @@ impl TestFleet {
         self.spawn(&alias, command);
     }
 
-    /// Returns a command with the addresses of the fleet and an otherwise empty environment.
+    /// Returns a command of the program with the addresses of the fleet. No other variable of
+    /// Hayward is inherited from the test.
     pub fn command(&self, alias: &str) -> Command {
         let mut command = Command::new(&self.program);
         let other_variables =
@@ -153,6 +154,7 @@ impl TestFleet {
         if self.has_separate_clocks {
             command.env(offset::VARIABLE, self.clock_file(alias));
         }
+        // An agent needs no address of the scheduler or the blocklist.
         if alias.starts_with("node-") && !alias.starts_with("node-status") {
             return command;
         }

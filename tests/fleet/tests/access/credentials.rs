@@ -57,7 +57,8 @@ async fn an_agent_enrols_once_and_renews_its_token() {
         assert_eq!(refused.problem().unwrap().code, Code::Unauthenticated);
     }
 
-    // Two thirds of its life are over, so the agent requests another token when it starts.
+    // The token of the next agent is 17 of its 24 hours old. After two thirds of the life of its
+    // token, an agent requests another one when it starts.
     fleet.kill("node-new-1");
     let issued_at = SystemClock.now().unix_ms() - 17 * 3_600_000;
     let issued_at = hayward_vocabulary::Timestamp::from_unix_ms(issued_at);
@@ -110,7 +111,7 @@ async fn a_revoked_token_is_refused_by_every_running_service() {
     fs::write(fleet.keys.revoked_path(), format!("{id}\n")).unwrap();
     let started = Instant::now();
     for service in services {
-        until(&format!("{service} to refuse it"), async || {
+        until(&format!("{service} to refuse the token"), async || {
             let response = fleet
                 .client(service, "user-ben")
                 .get::<Value>("/v1/status")

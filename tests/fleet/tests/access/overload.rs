@@ -17,8 +17,13 @@ use tokio::task::JoinSet;
 
 const REQUESTS: usize = 400;
 const MAX_IDLE_CONNECTIONS: usize = 10_000;
-/// Number of idle connections from one address without a valid token.
+/// Maximum number of idle connections from one address without a valid token.
 const ALLOWED_IDLE_CONNECTIONS: usize = 256;
+
+/// Indices of the counts of responses by status: 401, 429, and all others.
+const DENIED: usize = 0;
+const LIMITED: usize = 1;
+const OTHER: usize = 2;
 
 /// Measures the latency without abusive clients, after both sides have warmed up.
 async fn baseline_p99(client: &Client) -> Duration {
@@ -44,11 +49,11 @@ async fn measure_p99(client: &Client) -> Duration {
 
 fn report(abuse: &str, baseline: Duration, with_abuse: Duration) {
     let ratio = with_abuse.as_secs_f64() / baseline.as_secs_f64();
-    println!("{abuse}: p99 {baseline:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
+    println!("{abuse}: p99 {baseline:?} alone, {with_abuse:?} with abuse, ratio {ratio:.1}");
 }
 
-/// Returns the number of connections that this machine allows, at most as many as ten thousand
-/// clients need.
+/// Returns the number of idle connections to open: ten thousand, or fewer if this machine allows
+/// fewer open files.
 fn possible_connections() -> usize {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -59,7 +64,7 @@ fn possible_connections() -> usize {
     )
 }
 
-fn host(fleet: &TestFleet) -> String {
+fn service_address(fleet: &TestFleet) -> String {
     fleet
         .url("node-status")
         .trim_start_matches("http://")
@@ -69,10 +74,10 @@ fn host(fleet: &TestFleet) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_answers_while_ten_thousand_connections_are_idle() {
     let fleet = TestFleet::start().await;
-    let ada = fleet.client("node-status", "operator");
-    let baseline = baseline_p99(&ada).await;
+    let operator = fleet.client("node-status", "operator");
+    let baseline = baseline_p99(&operator).await;
     let connections = possible_connections();
-    let host = host(&fleet);
+    let host = service_address(&fleet);
     let mut authenticated = TcpStream::connect(&host).await.unwrap();
     let token = fleet.keys.token("user-ben").unwrap();
     let request =
@@ -82,7 +87,7 @@ async fn a_service_answers_while_ten_thousand_connections_are_idle() {
     while idle.len() < connections {
         idle.push(TcpStream::connect(&host).await.unwrap());
     }
-    let with_abuse = measure_p99(&ada).await;
+    let with_abuse = measure_p99(&operator).await;
     report(
         &format!("{connections} idle connections"),
         baseline,
@@ -96,9 +101,11 @@ async fn a_service_answers_while_ten_thousand_connections_are_idle() {
         let result = stream.try_read(&mut [0]);
         result.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    until_within("most to be gone", Duration::from_mins(1), async || {
-        (idle.iter().filter(is_open).count() <= ALLOWED_IDLE_CONNECTIONS).then_some(())
-    })
+    until_within(
+        "most idle connections to be closed",
+        Duration::from_mins(1),
+        async || (idle.iter().filter(is_open).count() <= ALLOWED_IDLE_CONNECTIONS).then_some(()),
+    )
     .await;
     assert_ok_response(&mut authenticated, &request).await;
 }
@@ -111,7 +118,7 @@ async fn assert_ok_response(stream: &mut TcpStream, request: &str) {
         assert_ne!(
             stream.read_buf(&mut response).await.unwrap(),
             0,
-            "it was closed"
+            "the connection was closed"
         );
     }
     assert!(response.starts_with(b"HTTP/1.1 200"));
@@ -120,9 +127,12 @@ async fn assert_ok_response(stream: &mut TcpStream, request: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
     let fleet = TestFleet::start().await;
-    let ada = fleet.client("node-status", "operator");
-    let baseline = baseline_p99(&ada).await;
-    let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
+    let operator = fleet.client("node-status", "operator");
+    let baseline = baseline_p99(&operator).await;
+    let (host, token) = (
+        service_address(&fleet),
+        fleet.keys.token("user-ben").unwrap(),
+    );
     let (stop, disconnected) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
@@ -155,14 +165,17 @@ async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
             }
         });
     }
-    let with_abuse = measure_p99(&ada).await;
+    let with_abuse = measure_p99(&operator).await;
     report("300 slow clients", baseline, with_abuse);
-    // The server cuts a head after ten seconds, even if the clock is changed.
-    until_within("slow heads to be cut", Duration::from_mins(1), async || {
-        (disconnected.load(Ordering::Relaxed) >= 100).then_some(())
-    })
+    // After ten seconds the server closes a connection without a complete head. A change of the
+    // clock has no effect.
+    until_within(
+        "clients with slow heads to be disconnected",
+        Duration::from_mins(1),
+        async || (disconnected.load(Ordering::Relaxed) >= 100).then_some(()),
+    )
     .await;
-    ada.get::<Value>("/v1/status").await.unwrap();
+    operator.get::<Value>("/v1/status").await.unwrap();
     stop.store(true, Ordering::Relaxed);
     slow_clients.shutdown().await;
 }
@@ -170,8 +183,8 @@ async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     let fleet = TestFleet::start_with_rate_limits().await;
-    let ada = fleet.client("node-status", "operator");
-    let baseline = baseline_p99(&ada).await;
+    let operator = fleet.client("node-status", "operator");
+    let baseline = baseline_p99(&operator).await;
     let (stop, refused) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
@@ -181,7 +194,10 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     for _ in 0..16 {
         let (stop, refused) = (Arc::clone(&stop), Arc::clone(&refused));
         let answered = Arc::clone(&answered);
-        let (host, token) = (host(&fleet), fleet.keys.token("user-ben").unwrap());
+        let (host, token) = (
+            service_address(&fleet),
+            fleet.keys.token("user-ben").unwrap(),
+        );
         flood.spawn(async move {
             let request = format!(
                 "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
@@ -203,11 +219,11 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
             }
         });
     }
-    until_within("the flood to be held back", LIMIT, async || {
+    until_within("the flood to be limited", LIMIT, async || {
         (refused.load(Ordering::Relaxed) > 0).then_some(())
     })
     .await;
-    let with_abuse = measure_p99(&ada).await;
+    let with_abuse = measure_p99(&operator).await;
     report("a flood of one caller", baseline, with_abuse);
     stop.store(true, Ordering::Relaxed);
     while let Some(it) = flood.join_next().await {
@@ -220,7 +236,7 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     println!("of the flood {answered} were answered, {refused} refused");
 }
 
-/// Asserts that valid tokens are admitted that the service has not seen before.
+/// Asserts that the service admits valid tokens that it has not seen before.
 async fn assert_new_tokens_are_admitted(fleet: &TestFleet) {
     let issuer = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
     for number in 0..20 {
@@ -231,12 +247,12 @@ async fn assert_new_tokens_are_admitted(fleet: &TestFleet) {
     }
 }
 
-/// Failed tokens come from the same address as all other callers in this test (S28).
+/// The forged tokens come from the same address as all other callers in this test (S28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not() {
     let fleet = TestFleet::start().await;
-    let ada = fleet.client("node-status", "operator");
-    let baseline = baseline_p99(&ada).await;
+    let operator = fleet.client("node-status", "operator");
+    let baseline = baseline_p99(&operator).await;
     let dir = tempfile::tempdir().unwrap();
     let foreign_keys = Keys::create(dir.path()).unwrap();
     let foreign_issuer = foreign_keys.issuer(Arc::new(SystemClock)).unwrap();
@@ -245,7 +261,7 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
     let mut flood = JoinSet::new();
     for number in 0..16 {
         let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
-        let (host, name) = (host(&fleet), format!("mallory-{number}"));
+        let (host, name) = (service_address(&fleet), format!("mallory-{number}"));
         let forged = foreign_issuer
             .mint(&name, &[Scope::Operator], 60_000)
             .unwrap();
@@ -265,33 +281,33 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
                 };
                 let response = request_with_token(&host, &token).await;
                 let kind = match response.get(..12).unwrap_or_default() {
-                    b"HTTP/1.1 401" => 0,
-                    b"HTTP/1.1 429" => 1,
-                    _ => 2,
+                    b"HTTP/1.1 401" => DENIED,
+                    b"HTTP/1.1 429" => LIMITED,
+                    _ => OTHER,
                 };
                 counts[kind].fetch_add(1, Ordering::Relaxed);
             }
         });
     }
     let count = |kind: usize| counts[kind].load(Ordering::Relaxed);
-    until_within("the flood to be held back", LIMIT, async || {
-        (count(1) > 0).then_some(())
+    until_within("the flood to be limited", LIMIT, async || {
+        (count(LIMITED) > 0).then_some(())
     })
     .await;
-    let with_abuse = measure_p99(&ada).await;
+    let with_abuse = measure_p99(&operator).await;
     report("a flood of forged tokens", baseline, with_abuse);
     assert_new_tokens_are_admitted(&fleet).await;
-    let before = count(1);
-    until_within("it to be held back still", LIMIT, async || {
-        (count(1) > before).then_some(())
+    let before = count(LIMITED);
+    until_within("more forged tokens to be limited", LIMIT, async || {
+        (count(LIMITED) > before).then_some(())
     })
     .await;
     stop.store(true, Ordering::Relaxed);
     while let Some(it) = flood.join_next().await {
         it.unwrap();
     }
-    println!("of the flood {} got 401, {} 429", count(0), count(1));
-    assert_eq!(count(2), 0, "no other answer");
+    println!("flood: {} got 401, {} 429", count(DENIED), count(LIMITED));
+    assert_eq!(count(OTHER), 0, "only 401 and 429 are answered");
 }
 
 const LIMIT: Duration = Duration::from_mins(2);

@@ -1,5 +1,5 @@
-//! Secrets are searched in all output of a running fleet: answers and their headers, logs, errors
-//! of programs. The tests of telemetry search theirs (S23).
+//! No secret occurs in the output of a running fleet: answers with their headers, logs, and errors
+//! of programs. `telemetry.rs` tests the same for telemetry (S23).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Planted secrets by name.
+/// Name of each secret, by the secret. Keys and tokens of the fleet are secrets as well.
 struct PlantedSecrets(BTreeMap<String, String>);
 
 impl PlantedSecrets {
@@ -71,7 +71,8 @@ async fn send_raw(fleet: &TestFleet, service: &str, request: &str) -> String {
     String::from_utf8_lossy(&output).into_owned()
 }
 
-/// Reads every readable route of the service's description, with the parameters of its path filled.
+/// Returns the paths of all GET routes in the description of the service, with their parameters
+/// replaced by values.
 async fn readable_paths(
     fleet: &TestFleet,
     service: &str,
@@ -213,7 +214,7 @@ fn check_errors_of_programs(fleet: &TestFleet, planted: &mut PlantedSecrets) {
         assert!(!output.status.success());
         let output = [output.stdout, output.stderr].concat();
         let output = String::from_utf8_lossy(&output);
-        assert!(!output.is_empty(), "it says why");
+        assert!(!output.is_empty(), "the program gives a reason");
         planted.assert_absent_from("a program that fails", &output);
     }
 }
