@@ -1,5 +1,5 @@
-//! Schedulers that can be selected by name: the reference models for a policy document, and the
-//! planner of real fleets with the simplest documents.
+//! Schedulers that can be selected by name: reference models for comparison, and the planner of
+//! real fleets with the simplest policy documents.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,7 +15,7 @@ use crate::{
 /// Seconds of running after which a gang has a checkpoint.
 const CHECKPOINT_S: u64 = 3600;
 const HOUR_S: u64 = 3600;
-/// Weights of the classes of gaia2014, for the rows that divide by class first.
+/// Weights of the classes of gaia2014, for the baselines that divide by class first.
 const CLASS_WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,7 @@ enum Model {
     Planner,
 }
 
+/// A scheduler with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Baseline {
     name: &'static str,
@@ -98,6 +99,7 @@ impl Baseline {
             .filter(|_| self.model == Model::Fluid(1))
     }
 
+    /// Returns the input of a simulation with this scheduler.
     pub fn case<'a>(self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
         match self.model {
             Model::Batch(_) | Model::Gang(_) => Case::rigid(workload, nodes),
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_selects_its_own_yardstick() {
+    fn every_name_selects_its_own_baseline() {
         for it in ALL {
             assert_eq!(Baseline::find_by_name(&it.to_string()), Some(it));
         }

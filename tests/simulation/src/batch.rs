@@ -1,7 +1,7 @@
 //! Batch scheduling of rigid jobs without preemption: all tasks start together and run to the end.
 //!
 //! Time is in whole seconds. At equal times, ends are handled before arrivals. The queue is
-//! scheduled once for each second with an event.
+//! scheduled once for each second with an event. A job is named by its index in [`Case::jobs`].
 
 mod backfill;
 mod priority;
@@ -74,10 +74,12 @@ struct Batch<'a> {
     /// Running jobs by the second at which their limit ends. A job without a limit has the largest
     /// value.
     running: BTreeMap<(u64, usize), Vec<Placement>>,
+    /// Ends of the running jobs, each with its second.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
     /// Free CPU on all nodes. A job that needs more is not tried.
     free_cpu: u64,
     finished: usize,
+    /// Second at which the limit of each started job ends.
     expected_end_s: Vec<u64>,
 }
 

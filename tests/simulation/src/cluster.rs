@@ -14,8 +14,9 @@ pub struct NodeProperties {
 
 impl NodeProperties {
     pub fn accepts(&self, request: &TaskRequest) -> bool {
-        let pool = request.pool.as_ref().is_none_or(|pool| *pool == self.pool);
-        pool && (request.gpu_models.is_empty() || request.gpu_models.contains(&self.gpu_model))
+        let is_pool_accepted = request.pool.as_ref().is_none_or(|pool| *pool == self.pool);
+        is_pool_accepted
+            && (request.gpu_models.is_empty() || request.gpu_models.contains(&self.gpu_model))
     }
 }
 
@@ -82,7 +83,7 @@ impl FreeSpace {
         if request.gpu_milli > 0 {
             let mut free = self.gpus.clone();
             for _ in 0..tasks * request.gpu_count {
-                let gpu = tightest(&free, request.gpu_milli);
+                let gpu = find_tightest_gpu(&free, request.gpu_milli);
                 free[gpu] -= request.gpu_milli;
                 gpus.push(gpu);
             }
@@ -136,7 +137,7 @@ impl FreeSpace {
 }
 
 /// Returns the GPU with the least free share that is enough, the lowest number among equals.
-fn tightest(free: &[u64], gpu_milli: u64) -> usize {
+fn find_tightest_gpu(free: &[u64], gpu_milli: u64) -> usize {
     let fits = |(_, free): &(usize, &u64)| **free >= gpu_milli;
     let candidates = free.iter().enumerate().filter(fits);
     let best = candidates.min_by_key(|(gpu, free)| (**free, *gpu));
@@ -309,7 +310,7 @@ impl<'a> ReleasePreview<'a> {
     }
 }
 
-/// Takes space for every part, and records its GPUs.
+/// Takes space for every placement, and records the GPUs of each.
 pub fn occupy(free_space: &mut [FreeSpace], request: &TaskRequest, placements: &mut [Placement]) {
     for placement in placements {
         placement.gpus = free_space[placement.node].allocate(request, placement.tasks);

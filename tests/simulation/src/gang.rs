@@ -17,7 +17,7 @@ use crate::{
     measure::{Fairness, Moment, Results},
 };
 
-/// Milliseconds between rounds.
+/// Milliseconds between possible rounds.
 const TICK_MS: u64 = 10_000;
 
 /// The cost of preemption, and which jobs cannot be preempted. Times are in seconds.

@@ -6,8 +6,8 @@
 //!
 //! Only [`trace::open`] accesses files. All other modules take readers and return text.
 //!
-//! The policies are references for comparison (first come first served, EASY backfill, models of
-//! fair schedulers) and, through one file, the planner of real fleets.
+//! The policies are reference models for comparison (first come first served, EASY backfill, fair
+//! schedulers) and the planner of real fleets.
 
 pub mod baseline;
 pub mod batch;

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use queues::Queues;
 use series::CpuUse;
 pub use series::{Bucket, Series};
-pub use summary::{QueueSummary, RefusedJobs, Spread, Summary};
+pub use summary::{QueueSummary, Spread, Summary, UnservedJobs};
 pub(crate) use summary::{flow_ms, slowdown, to_f64, wait_ms};
 
 use crate::{
     cluster::Capacity,
-    share::{Member, Share, ShareScale, two_levels},
+    share::{Member, Share, ShareScale, divide_by_class_and_member},
     trace::{Job, Workload},
 };
 
@@ -84,10 +84,13 @@ pub struct UnservedReason {
 struct Account {
     demand: Share,
     held: Share,
+    /// Fair share, summed over the contended samples.
     fair_sum: Share,
+    /// Holdings, summed over the contended samples.
     held_sum: Share,
 }
 
+/// The measurement of a running simulation.
 #[derive(Debug)]
 pub struct Ledger {
     scale: ShareScale,
@@ -102,10 +105,14 @@ pub struct Ledger {
     class_by_account: Vec<(usize, u64)>,
     /// Accounts with unfinished jobs.
     active: BTreeSet<usize>,
+    /// Demand of all accounts.
     demand: Share,
+    /// CPU in use, in thousandths of a core.
     held_cpu: u64,
     now: Moment,
+    /// Time of the first submission.
     first: Moment,
+    /// Time of the last submission.
     last: Moment,
     next_sample: Moment,
     sample_interval_ms: u64,
@@ -114,7 +121,7 @@ pub struct Ledger {
     samples: u64,
     /// Number of samples at which demand exceeded the cluster.
     contended_samples: u64,
-    /// Sum over these samples of the share by which accounts were below their fair share.
+    /// Sum over the contended samples of the share by which accounts were below their fair share.
     shortfall_sum: Share,
     outcomes: Vec<Outcome>,
     queues: Queues,
@@ -230,8 +237,8 @@ impl Ledger {
         self.held_cpu -= self.task_cpu_by_job[job] * tasks;
     }
 
-    /// Records that processes or a whole gang were preempted. Each core lost this many milliseconds
-    /// of work.
+    /// Records that processes or a whole gang were preempted. `task_ms` is the lost run time in
+    /// milliseconds, summed over the stopped tasks.
     pub fn record_preemption(&mut self, job: usize, count: u64, task_ms: u64) {
         let outcome = &mut self.outcomes[job];
         outcome.evictions += count;
@@ -300,7 +307,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the current fair share of each account.
+    /// Returns the current fair share of each account with unfinished jobs.
     fn fair_shares(&self) -> Vec<(usize, Share)> {
         let member = |account: &usize| Member {
             class: self.class_by_account[*account].0,
@@ -308,7 +315,7 @@ impl Ledger {
             demand: self.accounts[*account].demand,
         };
         let members: Vec<Member> = self.active.iter().map(member).collect();
-        let shares = two_levels(self.scale.total, &members);
+        let shares = divide_by_class_and_member(self.scale.total, &members);
         self.active.iter().copied().zip(shares).collect()
     }
 

@@ -1,7 +1,8 @@
-//! Packing of pods with GPUs onto nodes: choice of the node and of its GPUs.
+//! Packing of pods with GPUs onto nodes: choice of the node and of its GPUs. A pod is a job with
+//! one task.
 //!
-//! [`Scorer`] is pure and does not depend on the simulation. It can choose the node wherever the
-//! rules of fair share leave that choice free.
+//! [`Scorer`] does not depend on the simulation. It can choose the node wherever the rules of fair
+//! share leave that choice free.
 
 pub mod defrag;
 mod fragmentation;

@@ -1,10 +1,11 @@
-//! Figures that others published or that are recorded for the reference protocols. They are only
-//! printed next to ours. They decide nothing.
+//! Published and recorded figures of three protocols, which are printed next to the figures of a
+//! run. Protocol A packs pods with GPUs, protocol B empties nodes, and protocol C runs batch
+//! traces.
 
 use crate::packing::Policy;
 
 /// Returns the percent of GPUs that are allocated after all arrivals of protocol A. The first
-/// figure comes from the authors (ATC '23), the second from another implementation of the protocol.
+/// figure comes from the authors (ATC '23), the second (`_2`) from another implementation.
 pub fn inflation_figures(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
     let row = match list {
         "default" => [
@@ -40,7 +41,8 @@ pub fn inflation_figures(list: &str, policy: Policy) -> (Option<f64>, Option<f64
         Policy::DotProduct => (Some(dot), Some(dot_2)),
         Policy::BestFit => (Some(best), Some(best_2)),
         Policy::FirstFit => (None, Some(first_2)),
-        // Our policy is compared with the best published one, FGD.
+        // The policy of Hayward is compared with the best published one, fragmentation gradient
+        // descent.
         Policy::Gradient => (Some(fgd), Some(fgd_2)),
     }
 }

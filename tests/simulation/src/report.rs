@@ -1,4 +1,4 @@
-//! The result file of a simulation: one line per job.
+//! The result file of a simulation as CSV: one line for each job.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,7 @@
 //! Shares of the whole cluster as exact integers, and their fair division.
 //!
 //! The dominant share of a task is the largest part of the cluster that it takes in any dimension.
-//! The total is the product of the capacities, so every such part is a whole number. A division
-//! without remainder in real numbers has none here either.
+//! The total is the product of the capacities, so every such part is a whole number.
 
 use std::collections::BTreeMap;
 
@@ -55,9 +54,9 @@ pub struct Claim {
     pub demand: Share,
 }
 
-/// Divides by weighted max-min. Each result is at most the demand. The remainder goes to the others
-/// by weight.
-pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
+/// Divides by weighted max-min. Each claim gets at most its demand. The amount that satisfied
+/// claims leave goes to the other claims by weight.
+pub fn divide_by_max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     let mut shares = vec![0; claims.len()];
     let mut by_demand: Vec<usize> = (0..claims.len()).collect();
     // Claims are ordered by demand per unit of weight, compared without division.
@@ -82,7 +81,7 @@ pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     shares
 }
 
-/// A participant in a division of two levels.
+/// A participant in a division among classes and their members.
 #[derive(Debug, Clone, Copy)]
 pub struct Member {
     /// Class of the member. Classes divide first, by weight.
@@ -94,7 +93,7 @@ pub struct Member {
 
 /// Divides by weighted max-min among classes, then by equal max-min among the members of each
 /// class.
-pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
+pub fn divide_by_class_and_member(amount: Share, members: &[Member]) -> Vec<Share> {
     let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
         let claim = Claim {
@@ -106,7 +105,7 @@ pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
         member_indices.push(index);
     }
     let claims: Vec<Claim> = classes.values().map(|(claim, _)| *claim).collect();
-    let class_shares = max_min(amount, &claims);
+    let class_shares = divide_by_max_min(amount, &claims);
     let mut shares = vec![0; members.len()];
     for ((_, member_indices), share) in classes.into_values().zip(class_shares) {
         let claims: Vec<Claim> = member_indices
@@ -116,7 +115,10 @@ pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
                 demand: members[*index].demand,
             })
             .collect();
-        for (index, share) in member_indices.into_iter().zip(max_min(share, &claims)) {
+        for (index, share) in member_indices
+            .into_iter()
+            .zip(divide_by_max_min(share, &claims))
+        {
             shares[index] = share;
         }
     }
@@ -135,7 +137,7 @@ mod tests {
                 demand: *demand,
             })
             .collect();
-        max_min(amount, &claims)
+        divide_by_max_min(amount, &claims)
     }
 
     #[test]

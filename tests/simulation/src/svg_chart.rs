@@ -61,6 +61,7 @@ fn format_number(value: f64) -> String {
 pub struct Chart {
     x: Axis,
     y: Axis,
+    /// Lines and areas as SVG text.
     body: String,
     legend: Vec<(String, &'static str)>,
     title: String,

@@ -1,6 +1,6 @@
-//! Figures on recorded workloads. The trace files are not part of this repository: `HAYWARD_TRACES`
-//! names their folder, or they are in `shared/traces` next to it. Without the files, and in
-//! a build without optimisation, these tests print a note and pass.
+//! Figures of simulations on recorded traces stay within limits. The trace files are not part of
+//! this repository. `HAYWARD_TRACES` names their folder. Otherwise an optimised build reads them
+//! from `shared/traces` next to the repository. Without traces, these tests print a note and pass.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use hayward_simulation::{
 fn trace_folder(name: &str) -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let configured = std::env::var_os("HAYWARD_TRACES");
-    // Without optimisation this takes minutes, so it runs only if the traces are named explicitly.
+    // Without optimisation these tests take minutes, so they run only if the variable is set.
     let is_optimised = !cfg!(debug_assertions);
     let root = configured.map(PathBuf::from).or_else(|| {
         is_optimised
@@ -174,7 +174,7 @@ fn first_fit_and_best_fit_give_exactly_the_recorded_figures() {
 }
 
 #[test]
-fn our_policy_packs_as_well_as_the_best_published_one() {
+fn the_gradient_policy_packs_as_well_as_the_best_published_policy() {
     for (list, minimum) in [
         ("default", 953_000),
         ("cpu050", 949_100),

@@ -22,6 +22,7 @@ pub(super) struct Priorities {
     usage: Vec<u128>,
     /// Current usage by user, in thousandths of a core.
     rate: Vec<u64>,
+    /// Number of users with jobs in the trace.
     active_users: u128,
     now: u64,
 }

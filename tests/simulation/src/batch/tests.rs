@@ -1,7 +1,8 @@
 use super::*;
 use crate::trace::{Node, TaskRequest, Workload};
 
-/// Runs jobs of (submit, run, limit, tasks) on nodes of one core.
+/// Runs jobs of (submit, run, limit, tasks) on nodes of one core. Times are in seconds. The jobs
+/// belong to the users u0, u1 and u2 in turn.
 fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Results {
     let mut workload = Workload::default();
     for (index, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
@@ -84,7 +85,8 @@ fn a_job_is_killed_at_its_limit() {
 
 #[test]
 fn the_user_with_less_usage_goes_first() {
-    // u0 holds the node. Then u0 and u1 wait, u0 for longer.
+    // The first job of u0 occupies the node until 1000. Its second job has waited longest then, but
+    // u1 and u2 have no usage.
     let jobs = [
         (0, 1000, 1000, 1),
         (10, 10, 10, 1),
@@ -92,18 +94,18 @@ fn the_user_with_less_usage_goes_first() {
         (0, 10, 10, 1),
     ];
     let results = run(1, &jobs, Discipline::FairEasy);
-    // Order by submission: both jobs of u0, then u1, then u2.
+    // The results are ordered by submission: both jobs of u0, then u1, then u2.
     assert_eq!(start_times(&results), [0, 1020, 1000, 1010]);
 }
 
 #[test]
-fn jobs_that_fit_nowhere_are_left_out() {
+fn jobs_that_do_not_fit_on_the_empty_cluster_are_left_out() {
     let results = run(2, &[(0, 10, 10, 3), (0, 10, 10, 2)], Discipline::Easy);
     assert_eq!(results.summary.jobs, 1);
 }
 
 #[test]
-fn figures_are_computed_as_documented() {
+fn waits_flow_times_and_slowdowns_follow_their_definitions() {
     let results = run(1, &[(0, 100, 100, 1), (0, 5, 5, 1)], Discipline::Fcfs);
     let summary = results.summary;
     assert!((summary.wait_s.mean - 50.0).abs() < 1e-9);

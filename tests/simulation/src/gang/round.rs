@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::state::State;
 use crate::{
     cluster::ReleasePreview,
-    share::{Member, Share, two_levels},
+    share::{Member, Share, divide_by_class_and_member},
 };
 
 pub(super) fn run(state: &mut State) {
@@ -26,11 +26,11 @@ fn compute_fair_shares(state: &State) -> Vec<Share> {
             demand: account.demand,
         })
         .collect();
-    two_levels(state.scale.total, &members)
+    divide_by_class_and_member(state.scale.total, &members)
 }
 
-/// Returns the order in which accounts are served. The account with the lowest value is the worst
-/// served and goes first.
+/// Returns the sort key of an account. The account with the lowest key holds least in relation to
+/// its fair share and is served first.
 fn service_order_key(state: &State, fair_shares: &[Share], account: usize) -> (Share, usize) {
     (
         (state.accounts[account].held << 32) / fair_shares[account].max(1),
@@ -76,8 +76,8 @@ fn start_with_preemption(state: &mut State, fair_shares: &[Share], job: usize) -
     state.start(job)
 }
 
-/// Returns the jobs to preempt, or `None` if preemption cannot make space. Their users stay at or
-/// above the fair share without them. Jobs with the least lost work come first.
+/// Returns the jobs to preempt, or `None` if preemption cannot make space. The user of a preempted
+/// job must still hold the fair share without it. Jobs with the least lost work are chosen first.
 fn find_victims(state: &State, fair_shares: &[Share], job: usize) -> Option<Vec<usize>> {
     let spec = state.job(job);
     let stays_entitled = |running: &usize| {
@@ -113,7 +113,8 @@ fn find_victims(state: &State, fair_shares: &[Share], job: usize) -> Option<Vec<
     None
 }
 
-/// Removes jobs from the victims while the others free enough space, the most expensive first.
+/// Removes victims without which the other victims still free enough space, the most expensive
+/// first.
 fn drop_unneeded_victims(
     state: &State,
     job: usize,

@@ -1,5 +1,5 @@
 //! The state of the simulation: waiting jobs, running jobs with their nodes, and the remaining
-//! work.
+//! work. A job is named by its index in [`Case::jobs`].
 
 use std::{
     cmp::Reverse,
@@ -23,6 +23,7 @@ pub(super) struct Running {
 /// A user, or a user within a class.
 #[derive(Default)]
 pub(super) struct Account {
+    /// Index of the class, and its weight.
     pub class: (usize, u64),
     pub demand: Share,
     pub held: Share,
@@ -37,6 +38,7 @@ pub(super) struct State<'a> {
     pub accounts: Vec<Account>,
     pub account_by_job: Vec<usize>,
     pub running: BTreeMap<usize, Running>,
+    /// Scheduled ends: time, job, and the start of the job that the end belongs to.
     pub ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
     pub free_cpu: u64,
     ledger: Ledger,
@@ -44,6 +46,7 @@ pub(super) struct State<'a> {
     preemption: Preemption,
     /// Milliseconds left to run, by job.
     remaining_ms: Vec<u64>,
+    /// Number of starts, by job.
     start_counts: Vec<u64>,
 }
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::trace::{Job, Node, TaskRequest, Workload};
 
-/// Runs jobs of (user, submit, run, tasks) on one node with this number of cores.
+/// Runs jobs of (user, submit, run, tasks) on one node with this number of cores. Times are in
+/// seconds, and each task needs one core.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Results {
     run_with(
         cores,
@@ -55,8 +56,8 @@ fn start_and_end_s(results: &Results) -> Vec<(u64, u64)> {
 fn a_job_is_preempted_for_a_user_below_its_entitlement() {
     let jobs = [("a", 0, 1000, 4), ("a", 0, 1000, 4), ("b", 95, 100, 4)];
     let results = run(8, &jobs, Some(60));
-    // Both jobs of a have equal loss, so the older one is preempted. At 100 it had run for 100 s,
-    // 40 of them after its last checkpoint.
+    // A preemption of either job of user a loses the same work, so the older one is preempted. At
+    // 100 it had run for 100 s, 40 of them after its last checkpoint.
     assert_eq!(start_and_end_s(&results)[2], (100, 200));
     assert_eq!(
         results.outcomes[0].evictions + results.outcomes[1].evictions,
@@ -121,7 +122,8 @@ fn a_job_that_has_run_for_long_is_not_preempted() {
         let results = run_with(8, &jobs, preemption);
         [0, 1].map(|job| results.outcomes[job].evictions)
     };
-    // The younger job of a costs less. After a minute the older one is protected.
+    // A preemption of the younger job of user a loses less work. The younger job is protected too
+    // if 40 s of run time are enough.
     assert_eq!(evictions_with_protection(None), [0, 1]);
     assert_eq!(evictions_with_protection(Some(60)), [0, 1]);
     assert_eq!(evictions_with_protection(Some(40)), [0, 0]);

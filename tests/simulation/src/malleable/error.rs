@@ -3,8 +3,8 @@
 use hayward_rm_scheduler_domain::Violation;
 use hayward_vocabulary::WorkId;
 
-/// The planner made an invalid decision. That is a defect of the planner, and figures after it
-/// would mean nothing.
+/// The planner made an invalid decision, which is a defect of the planner. Later figures would be
+/// worthless, so the simulation ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     #[error("the plan of round {round} breaks its rules: {}", join_violations(.violations))]

@@ -27,6 +27,7 @@ pub struct Process {
     gpus: Vec<usize>,
 }
 
+/// Progress of one job.
 #[derive(Debug, Default)]
 struct Run {
     /// Remaining work in process-milliseconds.
@@ -44,14 +45,18 @@ pub struct SimulatedFleet<'a> {
     ledger: Ledger,
     now: Moment,
     runs: Vec<Run>,
+    /// Processes by number. `None` for a number that is free.
     processes: Vec<Option<Process>>,
     free_indices: Vec<usize>,
     /// Nodes ordered by free CPU.
     nodes_by_free_cpu: BTreeSet<(u64, usize)>,
     /// Jobs that are submitted and have not ended, in order of submission.
     unfinished: BTreeSet<usize>,
+    /// Scheduled ends: time, job, and version of its run.
     ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+    /// Number of submitted jobs.
     submitted: usize,
+    /// Jobs that ended since the last call of `drain_ended`.
     ended: Vec<usize>,
 }
 
@@ -290,7 +295,7 @@ impl<'a> SimulatedFleet<'a> {
         self.ledger.record_queue(job, queue);
     }
 
-    /// Records that the job will never be served. It holds nothing.
+    /// Records that the job will never be served. The job must have no process.
     pub fn refuse(&mut self, job: usize, reason: UnservedReason) {
         debug_assert!(
             self.runs[job].processes.is_empty(),
@@ -300,14 +305,14 @@ impl<'a> SimulatedFleet<'a> {
         self.ledger.record_refusal(job, reason);
     }
 
-    /// Returns the jobs that hold nothing and never did.
+    /// Returns the unfinished jobs that never had a process.
     pub fn never_started(&self) -> Vec<usize> {
         let waiting = self.unfinished.iter().copied();
         let waiting = waiting.filter(|job| self.ledger.has_never_started(*job));
         waiting.collect()
     }
 
-    /// Records a job that would wait for ever.
+    /// Records why a job would wait for ever.
     pub fn record_waiting(&mut self, job: usize, reason: UnservedReason) {
         let id = &self.case.jobs[job].id;
         let detail = format!("job {id}: {}", reason.detail);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{MalleablePolicy, SimulatedFleet, SimulationError};
 use crate::{
     measure::{Fairness, Moment},
-    share::{Claim, Member, Share, max_min, two_levels},
+    share::{Claim, Member, Share, divide_by_class_and_member, divide_by_max_min},
 };
 
 #[derive(Debug)]
@@ -43,17 +43,19 @@ impl MalleablePolicy for Fluid {
 /// A user, or a user within a class.
 #[derive(Default)]
 struct Account {
+    /// Index of the class, and its weight.
     class: (usize, u64),
     jobs: Vec<usize>,
     demand: Share,
     fair_share: Share,
+    /// Part of the fair share that no whole process of a job uses.
     remainder: Share,
     held: Share,
-    /// Sum of the entitlements of its jobs in processes.
+    /// Sum of the entitlements of the jobs in processes.
     entitled_processes: u64,
 }
 
-/// The entitlement of a job, and what it holds.
+/// The entitlement of a job, and the processes that it holds.
 struct Entitlement {
     job: usize,
     account: usize,
@@ -127,7 +129,7 @@ impl<'w, 'a> Round<'w, 'a> {
             demand: account.demand,
         };
         let members: Vec<Member> = self.accounts.iter().map(member).collect();
-        let shares = two_levels(self.fleet.scale.total, &members);
+        let shares = divide_by_class_and_member(self.fleet.scale.total, &members);
         for (account, share) in shares.into_iter().enumerate() {
             self.accounts[account].fair_share = share;
             self.divide_among_jobs(account, share);
@@ -148,7 +150,7 @@ impl<'w, 'a> Round<'w, 'a> {
         };
         let claims: Vec<Claim> = jobs.iter().map(claim).collect();
         let mut remainder = share;
-        for (index, share) in jobs.iter().zip(max_min(share, &claims)) {
+        for (index, share) in jobs.iter().zip(divide_by_max_min(share, &claims)) {
             let entitlement = &mut self.entitlements[*index];
             entitlement.entitled =
                 u64::try_from(share / entitlement.process_share).unwrap_or(u64::MAX);

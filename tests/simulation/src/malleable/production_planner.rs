@@ -1,5 +1,5 @@
-//! The planner of real fleets as a policy of the simulation. This is the only file that uses the
-//! types of the planner, except for [`crate::packing::planned`].
+//! The planner of real fleets as a policy of the simulation. Only this module and
+//! [`crate::packing::planner_inflation`] use the types of the planner.
 //!
 //! The snapshot stays between rounds, and only a delta changes it. Preemption takes no time here,
 //! so a round that preempts is followed at once by the round that grants the space.
@@ -94,9 +94,9 @@ impl ProductionPlanner {
         Self::with_queue(case, policy, None)
     }
 
-    /// Makes the planner follow the current entitlement. Fragmented space is divided by size.
-    /// Remainders are not carried over, because repaying them takes from others now. No policy has
-    /// these settings.
+    /// Makes the planner follow the current entitlement only. Fragmented space is divided by size.
+    /// A remainder of an earlier round is not repaid, because that would take space from other
+    /// users now. No policy document has these two settings.
     #[must_use]
     pub fn with_current_entitlement(mut self) -> Self {
         let settings = &mut self.snapshot.tunables.settings;
@@ -345,7 +345,8 @@ impl ProductionPlanner {
         pool.or(settings.preemption_user_percent_per_hour).is_some()
     }
 
-    /// Returns the next time at which the first item of a job ends. Then its run time is known.
+    /// Returns the next time at which the first item of a job ends. From then on the run time of
+    /// the items of the job is known.
     fn next_wakeup(&self, fleet: &SimulatedFleet) -> Option<Moment> {
         if !self.grows_with_time {
             return None;
@@ -360,7 +361,8 @@ impl ProductionPlanner {
 }
 
 impl MalleablePolicy for ProductionPlanner {
-    /// Runs one more round, which gives a verdict on all waiting jobs. Earlier rounds gave none.
+    /// Runs one more round with explanations, which gives a verdict on all waiting jobs. Earlier
+    /// rounds explained nothing.
     fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, UnservedReason)> {
         if jobs.is_empty() {
             return Vec::new();
@@ -448,14 +450,15 @@ fn task_size(job: &Job) -> Size {
     }
 }
 
-/// Names sort in the order of the file, so that ties between nodes do too.
+/// Returns a name that sorts in the order of the file, so that ties between nodes are decided in
+/// this order too.
 fn node_name(index: usize, node: &Node) -> NodeName {
     NodeName::new(format!("{index:06}-{}", node.id))
         .or_else(|_| NodeName::new(format!("{index:06}")))
         .expect("digits are a valid name")
 }
 
-/// Ids sort in the order of submission.
+/// Returns an id that sorts in the order of submission.
 fn work_id(job: usize) -> WorkId {
     WorkId::new(format!("job_{job:09}")).expect("digits are a valid name")
 }

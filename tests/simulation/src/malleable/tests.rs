@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::trace::{Job, Node, TaskRequest, Workload};
 
-/// Runs jobs of (user, submit, run, tasks) on nodes with these numbers of cores.
+/// Runs jobs of (user, submit, run, tasks) on nodes with these numbers of cores. Times are in
+/// seconds, and each process needs one core.
 fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Results {
     let (workload, nodes) = workload_and_nodes(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
@@ -68,11 +69,10 @@ fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
         Some(110_000),
         "rounds are ten seconds apart"
     );
-    // b has 2,400 process-seconds and runs four processes.
+    // User b has 2,400 process-seconds of work and runs four processes.
     assert_eq!(outcome.ended, Some(710_000));
     let first = &results.outcomes[0];
-    // Each of the four preempted processes lost 110 s. Half of the cluster belongs to a during that
-    // time.
+    // Each of the four preempted processes of user a lost 110 s.
     assert_eq!((first.evictions, first.lost), (4, 4 * 110_000 * 1000));
     assert!((results.summary.jain - 1.0).abs() < 1e-6);
     assert_eq!(results.summary.completed, 2);
@@ -101,7 +101,7 @@ fn equal_inputs_give_equal_results() {
 }
 
 #[test]
-fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others() {
+fn all_jobs_end_when_a_weighted_class_has_the_name_of_the_default_class() {
     let (mut workload, nodes) = workload_and_nodes(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
     workload.jobs[1].class = workload.classes.index("normal");
     let case = Case::malleable(&workload, &nodes);

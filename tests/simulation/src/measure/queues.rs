@@ -1,7 +1,8 @@
-//! Holdings of each queue. Empty if there are no queues.
+//! Holdings of each queue over time. Without queues there are none.
 
 use crate::{share::Share, trace::Names};
 
+/// Holdings of one queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     held: Share,

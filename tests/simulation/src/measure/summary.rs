@@ -13,28 +13,35 @@ pub struct Summary {
     pub jobs: usize,
     /// Number of jobs that started and ended.
     pub completed: usize,
+    /// Seconds from the submission to the first start of a job.
     pub wait_s: Spread,
+    /// Seconds from the submission to the end of a job.
     pub flow_s: Spread,
+    /// Flow time divided by run time. Run times below ten seconds count as ten.
     pub bounded_slowdown: Spread,
+    /// Seconds from the first submission to the last end.
     pub makespan_s: f64,
     /// Mean use of the CPU between the first and the last submission.
     pub utilisation: f64,
     pub samples: u64,
     /// Fraction of the samples at which demand exceeded the cluster.
     pub contended: f64,
+    /// Amount by which accounts were below their fair shares, as a fraction of these shares.
     pub deviation: f64,
+    /// Jain's index over the ratio of held to fair share. It is 1 if all ratios are equal.
     pub jain: f64,
+    /// Work lost by preemption, in percent of the work of all jobs.
     pub waste_percent: f64,
     pub evictions_per_job: f64,
     /// Figures of each queue by its full path. Absent if there are no queues.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, QueueSummary>,
-    /// Jobs that are not served, by reason. Absent if there are none.
+    /// Jobs that were refused, by reason. Absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub refused: BTreeMap<String, RefusedJobs>,
+    pub refused: BTreeMap<String, UnservedJobs>,
     /// Jobs that never ran and would wait for ever, by reason. Absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub never_ran: BTreeMap<String, RefusedJobs>,
+    pub never_ran: BTreeMap<String, UnservedJobs>,
 }
 
 /// Figures of one queue.
@@ -50,13 +57,15 @@ pub struct QueueSummary {
     pub evictions_per_job: f64,
 }
 
+/// Jobs that were not served for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RefusedJobs {
+pub struct UnservedJobs {
     pub jobs: usize,
     /// The detail of the first of these jobs.
     pub first: String,
 }
 
+/// Distribution of a figure over jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
     pub mean: f64,
@@ -109,16 +118,16 @@ pub(super) fn summarize(ledger: &Ledger) -> Summary {
             u128::from(ledger.samples),
         ),
         deviation: ratio(ledger.shortfall_sum, fair_shares),
-        jain: jain(ledger),
+        jain: jain_index(ledger),
         waste_percent: round_to_9_places(100.0 * to_f64(lost) / to_f64(work.max(1))),
         evictions_per_job: ratio(u128::from(evictions), ledger.outcomes.len() as u128),
-        queues: queues(ledger),
+        queues: summarize_queues(ledger),
         refused: count_by_reason(ledger, |outcome| outcome.refusal.as_ref()),
         never_ran: count_by_reason(ledger, |outcome| outcome.waiting_reason.as_ref()),
     }
 }
 
-fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
+fn summarize_queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
     let capacity = |samples: u64| ledger.scale.total.saturating_mul(u128::from(samples));
     let summarize_queue = |(queue, name, account): (usize, &str, &super::queues::Account)| {
         let queue_outcomes = || {
@@ -145,12 +154,12 @@ fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
 fn count_by_reason(
     ledger: &Ledger,
     get_reason: impl Fn(&Outcome) -> Option<&UnservedReason>,
-) -> BTreeMap<String, RefusedJobs> {
-    let mut by_reason: BTreeMap<String, RefusedJobs> = BTreeMap::new();
+) -> BTreeMap<String, UnservedJobs> {
+    let mut by_reason: BTreeMap<String, UnservedJobs> = BTreeMap::new();
     for unserved in ledger.outcomes.iter().filter_map(get_reason) {
         let group = by_reason
             .entry(unserved.reason.clone())
-            .or_insert_with(|| RefusedJobs {
+            .or_insert_with(|| UnservedJobs {
                 jobs: 0,
                 first: unserved.detail.clone(),
             });
@@ -181,7 +190,7 @@ pub(crate) fn seconds(ms: u64) -> f64 {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "shown to people, never decided by"
+    reason = "shown to people, and no decision uses it"
 )]
 pub(crate) fn to_f64(amount: u128) -> f64 {
     amount as f64
@@ -218,7 +227,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
 }
 
 /// Returns Jain's index over the ratio of held to fair share. It is 1 if all ratios are equal.
-fn jain(ledger: &Ledger) -> f64 {
+fn jain_index(ledger: &Ledger) -> f64 {
     let with_fair_share = ledger
         .accounts
         .iter()

@@ -1,5 +1,5 @@
-//! Defragmentation (protocol B). It starts after protocol A, when three of ten pods leave. It
-//! counts the large nodes that can be emptied by moving a few of the remaining pods.
+//! Defragmentation (protocol B). After protocol A, three of ten pods leave. Then a few of the
+//! remaining pods are moved, and the large nodes that become empty are counted.
 //!
 //! Nodes with the fewest GPU pods are emptied first, largest pod first. Each pod moves to the
 //! tightest partly used node that fits. A node that cannot be emptied completely is not changed.
@@ -13,20 +13,24 @@ use crate::splitmix::SplitMix;
 /// Number of pods that leave, of ten.
 const LEAVING_OF_TEN: u64 = 3;
 
-/// The result of a number of moves.
+/// The result of one defragmentation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefragmentationResult {
+    /// Number of pods that did not leave.
     pub survivors: usize,
     /// Free GPUs in millionths of all GPUs.
     pub free: u64,
-    /// Number of large nodes, and how many of them have only free GPUs before and after the moves.
+    /// Number of large nodes, which have as many GPUs as the largest node.
     pub large: usize,
+    /// Number of large nodes with only free GPUs before the moves.
     pub whole_before: usize,
+    /// Number of large nodes with only free GPUs after the moves.
     pub whole_after: usize,
+    /// Number of moved pods.
     pub moved: usize,
 }
 
-/// Removes each pod with the same probability.
+/// Removes each pod with a probability of three in ten. Returns the remaining pods.
 pub fn remove_random_pods(
     gpu_nodes: &mut GpuNodes,
     placed: Vec<PlacedPod>,

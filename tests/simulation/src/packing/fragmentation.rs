@@ -15,7 +15,9 @@ const POPULAR_PERCENT: usize = 95;
 /// Shapes that are likely to come, with their frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
+    /// Popular shapes, each with the number of its pods.
     shapes: Vec<(Shape, u64)>,
+    /// Number of pods with a popular shape.
     pub weight: u64,
 }
 

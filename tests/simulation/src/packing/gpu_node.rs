@@ -9,12 +9,14 @@ use crate::trace::{Job, Node};
 /// Thousandths of a whole GPU.
 pub const WHOLE_GPU_MILLI: u64 = 1000;
 
-/// Resources of a pod. Its models are a set of bits. All bits are set if the pod names no model.
+/// Resources of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     pub cpu_milli: u64,
     pub gpu_count: u64,
+    /// Thousandths of each of the GPUs.
     pub gpu_milli: u64,
+    /// Accepted GPU models, one bit for each. All bits are set if the pod names no model.
     pub models: u64,
 }
 
@@ -43,6 +45,7 @@ pub struct GpuNode {
     pub model: u64,
     pub cpu_milli: u64,
     pub memory_mib: u64,
+    /// Free thousandths of each GPU.
     pub gpus: Vec<u64>,
 }
 

@@ -13,14 +13,18 @@ const REQUESTED_PERCENT: u64 = 130;
 /// Requests at which the early figure is taken, in percent of the GPUs.
 const EARLY_PERCENT: u64 = 95;
 
-/// The result of one order of arrivals, in millionths of the GPUs.
+/// The result of one order of arrivals. All figures are in millionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InflationResult {
+    /// Allocated part of the GPUs after all arrivals.
     pub gpu: u64,
-    /// GPUs that were allocated when arrivals had requested 95 %.
+    /// Allocated part of the GPUs when the arrivals had requested 95 % of them.
     pub gpu_early: u64,
+    /// Allocated part of the CPU.
     pub cpu: u64,
+    /// Allocated part of the memory.
     pub memory: u64,
+    /// Part of the pods that found no node.
     pub rejected: u64,
 }
 
@@ -43,8 +47,8 @@ pub fn sorted_pods(workload: &Workload, gpu_nodes: &GpuNodes) -> Vec<Pod> {
     pods
 }
 
-/// Returns the order of arrivals for a seed. The pods are shuffled, then drawn or dropped until
-/// they request 130 % of the GPUs.
+/// Returns the order of arrivals for a seed. The pods are shuffled. Then random pods are added or
+/// removed until all pods together request 130 % of the GPUs.
 pub fn arrivals(sorted: &[Pod], gpu_nodes: &GpuNodes, seed: u64) -> Vec<Pod> {
     let mut random = SplitMix::new(seed);
     let mut arrival_order = sorted.to_vec();
@@ -72,7 +76,7 @@ pub fn arrivals(sorted: &[Pod], gpu_nodes: &GpuNodes, seed: u64) -> Vec<Pod> {
     arrival_order
 }
 
-/// Places the pods one by one.
+/// Places the pods one by one in the order of arrival.
 pub fn inflate(
     gpu_nodes: &mut GpuNodes,
     arrival_order: &[Pod],

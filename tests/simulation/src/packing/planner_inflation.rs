@@ -23,6 +23,7 @@ use super::{
 const BATCH: usize = 250;
 const MIB: u64 = 1 << 20;
 
+/// A fleet of the planner in which pods only arrive.
 struct PlannerFleet {
     snapshot: Snapshot,
     planner: Rounds,
@@ -181,7 +182,7 @@ impl PlannerFleet {
         self.delta.work.insert(id.clone(), None);
     }
 
-    /// Runs a round. Returns the node and the GPUs of each placed work.
+    /// Runs a round. Returns the node and the GPUs of each placed pod.
     fn run_round(&mut self) -> BTreeMap<WorkId, (usize, Vec<usize>)> {
         self.snapshot.round += 1;
         let delta = std::mem::take(&mut self.delta);

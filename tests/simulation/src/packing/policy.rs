@@ -1,7 +1,7 @@
-//! Placement policies: those that packing papers compare, and ours.
+//! Placement policies: those that packing papers compare, and the one of Hayward.
 //!
-//! Nodes are examined in the order of their ids. The best score wins, the first among equals. The
-//! score depends only on the node, so it is cached for each kind of pod.
+//! Nodes are examined in the order of their ids. The best score wins, the first among equals. A
+//! score depends only on the kind of pod and on the load of the node, so scores are cached.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub enum Policy {
     BestFit,
     /// The node whose free space is least aligned with the pod.
     DotProduct,
-    /// The node on which fragmentation grows least. This is our policy.
+    /// The node on which fragmentation grows least. This is the policy of Hayward.
     Gradient,
 }
 
@@ -44,6 +44,7 @@ pub struct Scorer {
     score_step: u64,
     largest_cpu: u64,
     largest_gpus: u64,
+    /// Version of each node. It grows with each change of the load.
     versions: Vec<u64>,
     /// Cached offers by kind of pod, which is its shape and its memory.
     offers_by_kind: BTreeMap<(Shape, u64), Offers>,

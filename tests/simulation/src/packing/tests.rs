@@ -18,7 +18,7 @@ fn nodes() -> Vec<Node> {
     (0..10).map(node).collect()
 }
 
-/// Returns a list with shares, single GPUs and pairs in rotation.
+/// Returns a list of pods with a share of a GPU, one GPU, two GPUs, and none in turn.
 fn pod_list() -> Workload {
     let mut workload = Workload::default();
     let kinds = [(1, 300), (1, 1000), (2, 1000), (0, 0), (1, 700)];
@@ -73,7 +73,7 @@ const POLICIES: [Policy; 5] = [
     Policy::Gradient,
 ];
 
-/// Checks that free and placed amounts add up on every GPU.
+/// Asserts that free and placed amounts add up on every GPU.
 fn assert_amounts_add_up(gpu_nodes: &GpuNodes, placed: &[PlacedPod]) {
     let mut free = gpu_nodes.empty.clone();
     for it in placed {

@@ -1,5 +1,5 @@
-//! The neutral CSV format: one header line with the column names in any order, no quoting, only
-//! integers. Unknown columns are ignored.
+//! Traces as CSV files: one header line with the column names in any order, no quoting, and all
+//! numbers are integers. Unknown columns are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ const NODE_COLUMNS: [&str; 6] = [
     "gpu_count",
     "gpu_model",
 ];
-/// Columns of a list of arrivals.
+/// Columns of a file of arrival orders.
 const ARRIVAL_COLUMNS: [&str; 2] = ["seed", "job_id"];
 
 /// Reads lines one by one and passes each to `take_record`. Passes invalid lines to

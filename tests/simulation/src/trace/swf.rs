@@ -1,6 +1,6 @@
 //! The Standard Workload Format of the Parallel Workloads Archive: 18 fields separated by blanks,
-//! comments after semicolons. A processor becomes a task with one core, and its measured memory
-//! becomes the memory of the task.
+//! comments after semicolons. Each processor of a job becomes a task with one core. The used memory
+//! per processor becomes the memory of the task.
 
 use std::{collections::BTreeSet, io::BufRead};
 

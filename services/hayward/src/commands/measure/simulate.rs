@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use hayward_simulation::measure::{QueueSummary, RefusedJobs, Results, Spread, Summary};
+use hayward_simulation::measure::{QueueSummary, Results, Spread, Summary, UnservedJobs};
 use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
 use hayward_simulation::{Case, Node, Workload, plots, report};
 use serde_json::json;
@@ -247,8 +247,8 @@ fn add_queues(facts: &mut Facts, summary: &Summary) {
     add_reasons(facts, "refused", &summary.refused);
 }
 
-fn add_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, RefusedJobs>) {
-    for (reason, RefusedJobs { jobs, first }) in reasons {
+fn add_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, UnservedJobs>) {
+    for (reason, UnservedJobs { jobs, first }) in reasons {
         let noun = if *jobs == 1 { "job" } else { "jobs" };
         facts.add(
             title,

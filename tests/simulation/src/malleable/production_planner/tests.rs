@@ -72,8 +72,8 @@ fn grant_for(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
     }
 }
 
-/// The planner chooses the GPUs of a process and counts on them later. A share on another GPU would
-/// block its next grant.
+/// The planner chooses the GPUs of a process and plans later rounds with this choice. If the
+/// simulation used another GPU, the next grant would not fit.
 #[test]
 fn shares_of_gpus_are_on_the_gpus_that_the_planner_chose() {
     let mut workload = Workload::default();
@@ -92,7 +92,7 @@ fn shares_of_gpus_are_on_the_gpus_that_the_planner_chose() {
     assert_eq!(
         fleet.count_fitting(0, &gpu_request(1, 1)),
         0,
-        "both are full"
+        "both GPUs are full"
     );
 }
 

@@ -114,9 +114,9 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
     assert!(evictions > 0, "processes were preempted");
 }
 
-/// No job arrives or ends before the delay ends, so no event starts a round.
+/// No job arrives or ends before the delay of preemption ends, so no event starts a round.
 #[test]
-fn a_delay_ends_by_itself() {
+fn a_round_runs_at_the_end_of_a_preemption_delay_without_an_event() {
     let rows = [
         ("bob", Some("rest"), 0, 5_000, 4),
         ("ann", Some("gold"), 100, 50, 2),
@@ -161,7 +161,7 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
         .collect();
     assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
-    // A job that names no queue can be assigned one.
+    // With a default queue, a job that names no queue is in the default queue.
     let results = try_run(&trace, &queues, Some("root.b")).unwrap();
     assert_eq!(results.summary.completed, 3);
     assert_eq!(results.summary.queues["root.b"].jobs, 2);

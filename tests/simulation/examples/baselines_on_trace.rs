@@ -1,7 +1,9 @@
-//! Rows of protocol C without the whole command: `cargo run --release -p hayward-simulation
-//! --example protocol_c -- FOLDER gaia2014 fluid even`. FOLDER holds the traces. A number after the
-//! trace limits the nodes that are used. The printed jobs per second use wall-clock time, and
-//! thread CPU time if the system reports it.
+//! Runs schedulers on a recorded trace and prints waiting times, fairness and speed (protocol C).
+//!
+//! Usage: `cargo run --release -p hayward-simulation --example baselines_on_trace -- FOLDER TRACE
+//! [NODES] NAME…`. FOLDER holds the traces, for example `gaia2014`. NODES limits the nodes that are
+//! used. A name is that of a [`Baseline`], for example `fluid` or `even`. The printed jobs per
+//! second use wall-clock time, and thread CPU time if the system reports it.
 
 use std::{error::Error, path::Path, time::Instant};
 

@@ -1,6 +1,10 @@
-//! Protocol A without the whole command, through the planner of real fleets: `cargo run --release
-//! -p hayward-simulation --example protocol_a -- FOLDER SEEDS default cpu050`. FOLDER holds the
-//! traces. SEEDS is the number of arrival orders that are tried.
+//! Measures how well the planner of real fleets packs pods with GPUs onto nodes (protocol A). Pods
+//! arrive until they have requested 130 % of the GPUs. The result is the allocated part of the
+//! GPUs.
+//!
+//! Usage: `cargo run --release -p hayward-simulation --example gpu_packing -- FOLDER SEEDS LIST…`.
+//! FOLDER holds the traces. SEEDS is the number of arrival orders. A list of pods is for example
+//! `default` or `cpu050`.
 
 use std::{error::Error, path::Path, time::Instant};
 
