@@ -1,5 +1,6 @@
-//! Compares a description of an API with an older one. Within v1 there may only be additions. Each
-//! broken promise is a line with its place (A1).
+//! Compares a description of an API with an older one. A promise is anything in the older
+//! description that a client may rely on. Within v1 there may only be additions. Each broken
+//! promise is reported as a line with its place (A1).
 //!
 //! Requests may only widen, so that the service still accepts everything that a client sends.
 //! Answers may only gain fields, so that everything that a client reads is still there.
@@ -153,7 +154,7 @@ impl<'a> Check<'a> {
             Shape::from_schema(self.before, before),
             Shape::from_schema(self.now, now),
         );
-        if !self.types_are_compatible(location, &old, &new, direction) {
+        if !self.check_types(location, &old, &new, direction) {
             return;
         }
         let (before, now) = (single_variant(before), single_variant(now));
@@ -203,7 +204,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn types_are_compatible(
+    /// Returns whether the types are compatible. Reports them if they are not.
+    fn check_types(
         &mut self,
         location: &str,
         before: &Shape,
@@ -414,12 +416,13 @@ fn is_true(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
-/// Returns the promises without descriptions, a line for each path and each schema.
+/// Returns the promises of a document: its paths and schemas without descriptions and without error
+/// responses. Each path and each schema is a line.
 #[must_use]
 pub fn promises(document: &Value) -> String {
     let format_lines = |values: &Value| {
         let lines = entries(values).map(|(name, value)| {
-            let value = without_descriptions(value);
+            let value = strip_descriptions_and_errors(value);
             format!("{}: {value}", Value::from(name.clone()))
         });
         lines.collect::<Vec<_>>().join(",\n")
@@ -431,9 +434,9 @@ pub fn promises(document: &Value) -> String {
     )
 }
 
-/// Returns a value without descriptions. A property may be called `description`, but its value is
-/// an object.
-fn without_descriptions(value: &Value) -> Value {
+/// Returns a value without descriptions and error responses. A property that is called
+/// `description` has an object as its value and stays.
+fn strip_descriptions_and_errors(value: &Value) -> Value {
     const DESCRIPTIVE_KEYS: [&str; 8] = [
         "description",
         "summary",
@@ -453,10 +456,12 @@ fn without_descriptions(value: &Value) -> Value {
                     && (value.is_object() || !DESCRIPTIVE_KEYS.contains(&name.as_str()))
             });
             let remaining =
-                remaining.map(|(name, value)| (name.clone(), without_descriptions(value)));
+                remaining.map(|(name, value)| (name.clone(), strip_descriptions_and_errors(value)));
             Value::Object(remaining.collect::<Map<_, _>>())
         }
-        Value::Array(values) => Value::Array(values.iter().map(without_descriptions).collect()),
+        Value::Array(values) => {
+            Value::Array(values.iter().map(strip_descriptions_and_errors).collect())
+        }
         other => other.clone(),
     }
 }

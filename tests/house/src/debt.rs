@@ -1,9 +1,9 @@
 //! Tolerated findings. `debt.txt` has one number for each crate and check, and the numbers only go
 //! down.
 //!
-//! A check fails when a crate has more findings than its number. It also fails when it has fewer,
-//! and `BLESS=1` then writes the lower number. A check without any line in the file is new.
-//! `BLESS=1` then writes its current numbers.
+//! A check fails when a crate has more findings than its number. The check also fails when the
+//! crate has fewer, and `BLESS=1` then writes the lower number. A check without any line in the
+//! file is new. `BLESS=1` then writes its current numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -197,7 +197,8 @@ fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns every page, except the pages in `docs/spec`, which repeat specifications word for word.
+/// Returns every Markdown page, except those in `docs/spec`, which repeat specifications word for
+/// word.
 ///
 /// # Panics If a page that people read first is not among them.
 #[must_use]

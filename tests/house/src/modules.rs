@@ -1,4 +1,5 @@
-//! Arrows between the modules directly below the root of a crate.
+//! Dependencies between the modules directly below the root of a crate. A dependency is called an
+//! arrow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -50,14 +51,14 @@ pub fn module_graph(package: &Package) -> ModuleGraph {
     graph
 }
 
-/// Returns whether a file is of a module for tests, or in the folder of one.
+/// Returns whether a file is a module for tests, or in the folder of such a module.
 fn is_in_test_module(source: &Source, test_files: &BTreeSet<std::path::PathBuf>) -> bool {
     let is_below = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
     test_files.contains(&source.path) || test_files.iter().any(is_below)
 }
 
-/// Returns the path of a module: `ledger`, `keep` for `ledger/keep.rs`. The root and further
-/// programs have none.
+/// Returns the path of the module in a file: `ledger`, `keep` for `ledger/keep.rs`. Returns `None`
+/// for the root of a crate and for programs in `bin`.
 fn module_path(file: &Path) -> Option<Vec<String>> {
     let path: Vec<String> = file
         .with_extension("")

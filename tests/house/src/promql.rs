@@ -1,5 +1,5 @@
-//! Finds the metrics, labels and compared values of a PromQL expression. Validation is the task of
-//! promtool.
+//! Finds the metrics, labels and compared values of a PromQL expression. Complete
+//! validation is left to promtool.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -45,6 +45,8 @@ const LABEL_LIST_KEYWORDS: [&str; 6] = [
 ];
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
+/// Returns the metrics and labels of an expression.
+///
 /// # Errors If a bracket stays open, or a token is not allowed at its place.
 pub fn parse_usage(expression: &str) -> Result<Usage, String> {
     let mut parser = Parser {

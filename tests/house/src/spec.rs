@@ -45,13 +45,14 @@ fn prefix(code: &str) -> &str {
     code.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// Returns whether a word is a code by its form, which is two letters and a dash, whatever its
-/// prefix.
+/// Returns whether a word begins with two letters and a dash. Such a word counts as a code even if
+/// no code has its prefix.
 fn has_dash_after_two_letters(word: &str) -> bool {
     word.find('-') == Some(2)
 }
 
-/// The codes in use. Other words of capitals and digits have a prefix that no code has.
+/// The codes that are defined, and their prefixes. A word such as `HS256` has the form of a code,
+/// but a prefix that no code has.
 pub struct Codes {
     defined: BTreeSet<String>,
     prefixes: BTreeSet<String>,

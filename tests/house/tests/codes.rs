@@ -167,8 +167,8 @@ fn function_names_begin_with_their_subject() {
         functions.visit_file(&source.syntax());
         for name in functions.names {
             let opening = name.split('_').next().unwrap_or_default();
-            let is_riddle = OPENINGS.contains(&opening) && name.contains('_');
-            if is_riddle || begins_with_code(&name) {
+            let has_forbidden_opening = OPENINGS.contains(&opening) && name.contains('_');
+            if has_forbidden_opening || begins_with_code(&name) {
                 found.push(Finding {
                     package: source.package.clone(),
                     text: format!("{}: {name}", source.path.display()),

@@ -1,4 +1,4 @@
-//! Changes that break a client and changes that do not, on small documents (A1).
+//! The comparison of API documents finds changes that break a client, and no others (A1).
 
 use hayward_tests_house::contract::{breaking_changes, promises};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ const MADE: &str = "/components/schemas/Made";
 const POST: &str = "/paths/~1v1~1orders/post";
 
 #[test]
-fn nothing_changed_breaks_nothing() {
+fn an_unchanged_document_breaks_nothing() {
     assert_eq!(breaking_changes(&document(), &document()), [""; 0]);
 }
 

@@ -37,7 +37,7 @@ const WITHOUT_DRY_RUN: [&str; 16] = [
     "worker_started",
 ];
 /// Routes without an idempotency key: reports of agents, runners and owners, and forecasts
-/// (decision 0043).
+/// (`docs/decisions/0043-conditional-writes.md`).
 const WITHOUT_KEY: [&str; 6] = [
     "forecast_changes",
     "lease_tasks",
@@ -147,8 +147,9 @@ fn find_faults(check: impl Fn(&Value, &Route) -> Option<String>) -> Vec<String> 
     faults
 }
 
-/// Calls `seen` with every property of a schema.
-fn properties(schema_name: &str, value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
+/// Calls `visit` with every property of a schema: the name of the schema, the name of the property,
+/// and its schema.
+fn visit_properties(schema_name: &str, value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
     if let Some(properties) = value["properties"].as_object() {
         for (name, schema) in properties {
             visit(schema_name, name, schema);
@@ -157,16 +158,16 @@ fn properties(schema_name: &str, value: &Value, visit: &mut dyn FnMut(&str, &str
     let children = value.as_object().into_iter().flat_map(|it| it.values());
     let children = children.chain(value.as_array().into_iter().flatten());
     for value in children {
-        properties(schema_name, value, visit);
+        visit_properties(schema_name, value, visit);
     }
 }
 
-fn every_property(mut visit: impl FnMut(&str, &str, &Value)) {
+fn visit_every_property(mut visit: impl FnMut(&str, &str, &Value)) {
     for service in SERVICES {
         let document = document(service);
         let schemas = document["components"]["schemas"].as_object();
         for (name, schema) in schemas.into_iter().flatten() {
-            properties(name, schema, &mut visit);
+            visit_properties(name, schema, &mut visit);
         }
     }
 }
@@ -174,7 +175,7 @@ fn every_property(mut visit: impl FnMut(&str, &str, &Value)) {
 #[test]
 fn names_are_in_snake_case_and_no_amount_is_a_fraction() {
     let mut faults = BTreeSet::new();
-    every_property(|schema_name, name, schema| {
+    visit_every_property(|schema_name, name, schema| {
         let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !name.chars().all(is_allowed) && !PROTOCOL_SCHEMAS.contains(&schema_name) {
             faults.insert(format!("{schema_name}.{name} is not in snake case"));
@@ -186,7 +187,7 @@ fn names_are_in_snake_case_and_no_amount_is_a_fraction() {
         }
     });
     assert_none(
-        "names and amounts are as A2 has them",
+        "names are in snake case and amounts are integers (A2)",
         &Vec::from_iter(faults),
     );
 }
@@ -203,7 +204,7 @@ fn an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
         "_delay",
     ];
     let mut faults = BTreeSet::new();
-    every_property(|schema_name, name, schema| {
+    visit_every_property(|schema_name, name, schema| {
         let text = schema.to_string();
         let is_instant = text.contains("date-time") || text.contains("/Timestamp\"");
         if name.ends_with("_at") && !is_instant {
@@ -213,7 +214,10 @@ fn an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
             faults.insert(format!("{schema_name}.{name} has no unit"));
         }
     });
-    assert_none("times are as A2 has them", &Vec::from_iter(faults));
+    assert_none(
+        "instants are dates and durations have a unit (A2)",
+        &Vec::from_iter(faults),
+    );
 }
 
 #[test]
@@ -230,7 +234,7 @@ fn a_post_takes_a_key() {
             _ => None,
         }
     });
-    assert_none("every order has a key (A4)", &faults);
+    assert_none("every POST has a key (A4)", &faults);
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn every_read_can_wait_for_a_revision() {
 fn bodies_of_users_are_closed_and_bodies_of_services_are_open() {
     let faults = find_faults(|document, route| {
         let body = resolve(document, route.body()?);
-        // A map from names is closed when the schema of its values is.
+        // A map with any keys is closed when the schema of its values is closed.
         let is_closed = match &body["additionalProperties"] {
             Value::Null => body["properties"].is_null(),
             schema => schema == false || schema.is_object(),

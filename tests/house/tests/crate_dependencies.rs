@@ -1,5 +1,5 @@
-//! Dependencies between crates. The graph is a golden file, so a new arrow is a visible diff. Rules
-//! that hold for any graph have tests of their own.
+//! Dependencies between crates, which are called arrows. The graph is a golden file, so that a new
+//! arrow is visible in a review. Each rule of the graph has a test of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,8 +33,8 @@ fn the_graph_is_the_one_checked_in() {
     compare_with_golden("tests/house/crate_dependencies.txt", &graph);
 }
 
-/// Returns each arrow that `forbidden` selects, of every kind. A test that uses the internals of a
-/// neighbour couples the two as much as code does.
+/// Returns each arrow that `forbidden` selects, among normal, build and test dependencies. A test
+/// that uses the internals of another crate couples both crates as much as other code does.
 fn forbidden_dependencies(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
     let packages_by_name = packages();
     let mut findings = Vec::new();
@@ -78,7 +78,8 @@ fn a_domain_is_used_by_its_own_service_only() {
 
 #[test]
 fn domains_depend_on_the_vocabulary_only() {
-    // A hash without a seed is a pure function. Hashed maps are never iterated.
+    // `rustc-hash` has no seed, so its results are the same in every run. Hashed maps are never
+    // iterated.
     let allowed = [
         "hashbrown",
         "hayward-vocabulary",
@@ -107,7 +108,7 @@ fn domains_depend_on_the_vocabulary_only() {
 /// Crates that validate documents are as pure as domains. The documents are policy, queues, and the
 /// answers of external planners.
 #[test]
-fn rules_of_documents_read_no_files() {
+fn crates_that_validate_documents_are_pure() {
     let allowed = [
         "hayward-rm-scheduler-api",
         "hayward-rm-scheduler-capacity",

@@ -1,5 +1,5 @@
-//! Checks that links and names in the documents exist: every relative link with its anchor, every
-//! path, every `Type::method`, and every identifier in backquotes.
+//! Checks that the targets of links and names in the documents exist: every relative link with its
+//! anchor, and every path, `Type::method` and identifier in backquotes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Arrows between the modules of a crate.
+//! Dependencies between the modules of a crate.
 //!
 //! One table per crate lists its modules in rows, from the bottom to the top. A module may use only
 //! modules of earlier rows, and not of its own row. Modules below another one (`ledger/keep.rs`)
@@ -170,7 +170,7 @@ fn modules_do_not_use_each_other_in_cycles() {
     let mut found = Vec::new();
     for package in packages().values() {
         for cycle in find_cycles(&module_graph(package)) {
-            // Each module counts, so that a smaller circle has fewer findings.
+            // Each module is a finding, so that a smaller cycle has fewer findings.
             let names = cycle.join(", ");
             found.extend(cycle.iter().map(|module| Finding {
                 package: package.name.clone(),

@@ -1,6 +1,6 @@
 //! Checks that the files of the observability stack agree: parts of pipelines, addresses and ports,
-//! certificates. Two of the programs come from a registry that not every machine reaches, so their
-//! files are checked without running them.
+//! certificates. The test reads the files and runs none of the programs, because not every machine
+//! can install them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn every_part_of_a_pipeline_is_defined_and_used() {
     assert_eq!(unmatched_parts("x", &broken).len(), 2);
 }
 
-/// The `host:port` that one program calls is the one on which the other listens.
+/// Each program calls another program at the `host:port` on which the other listens.
 #[test]
 fn programs_call_each_other_where_they_listen() {
     let (collector, jaeger) = (
@@ -138,8 +138,8 @@ fn programs_call_each_other_where_they_listen() {
     assert_none("an address", &faults);
 }
 
-/// The collector presents the certificate that `prepare` makes, and services are given its
-/// authority (S3).
+/// The collector presents the certificate that `hayward prepare` makes, and each service that sends
+/// telemetry gets the authority of this certificate (S3).
 #[test]
 fn the_collector_presents_the_certificate_that_is_made_for_it() {
     let collector = read_yaml(&format!("{FOLDER}/collector.yaml"));

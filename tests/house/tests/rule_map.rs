@@ -1,4 +1,5 @@
-//! Checks the map of rules: every rule has a row, and the files and tests of a row exist.
+//! Checks the map of scheduling rules `docs/rules.md`: every rule has a row, and the files and
+//! tests of a row exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ const SECTIONS: [(&str, u32); 16] = [
     ("C-", 17),
     ("I-", 14),
 ];
+/// Reasons of verdicts. Each counts as a rule.
 const REASONS: [&str; 15] = [
     "waiting_for_preemption",
     "waiting_for_defragmentation",
@@ -122,7 +124,7 @@ fn named_files_and_tests_exist() {
     assert_none(&format!("{MAP}: files and tests exist"), &found);
 }
 
-/// If no rule names a scenario, its rule is missing on the map.
+/// A scenario whose name begins with `r-` proves a rule, so a row of the map must name it.
 #[test]
 fn every_scenario_of_a_rule_is_on_the_map() {
     let map = read(Path::new(MAP)).expect("the map of rules");

@@ -1,4 +1,5 @@
-//! Sizes and habits that neither the compiler nor clippy checks.
+//! Checks that neither the compiler nor clippy makes: lengths of files, functions and lines,
+//! descriptions of crates, placeholders, and waits in tests.
 
 use std::path::Path;
 

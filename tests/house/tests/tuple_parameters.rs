@@ -1,4 +1,5 @@
-//! Parameters have names. A parameter is a struct where it would be a tuple.
+//! No parameter of a function is a tuple pattern. A struct with named fields is used instead, or
+//! several parameters.
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
 use hayward_tests_house::source::{Source, sources};
@@ -31,7 +32,7 @@ fn find_tuple_parameters(file: &syn::File) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn parameters_are_no_tuples() {
+fn no_parameter_is_a_tuple_pattern() {
     let mut found = Vec::new();
     // Parsing is slow, so files without any tuple before a colon are skipped.
     let may_have_tuple = |source: &&Source| source.text.contains("): ");

@@ -10,7 +10,8 @@ use proc_macro2::TokenTree;
 use serde_json::Value;
 use syn::visit::{self, Visit};
 
-/// Parts of identifiers that are private words, with the words to use instead.
+/// Words that must not be parts of identifiers, because only insiders understand them. Each has the
+/// words to use instead.
 const FORBIDDEN_WORDS: [(&str, &str); 46] = [
     ("told", "reported, published, ordered_to_leave"),
     ("tell", "report, publish, notify"),
@@ -92,7 +93,7 @@ const EXCEPTIONS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Phrases of messages that a reader would have to translate.
+/// Phrases that must not occur in messages, with the words to use instead.
 const FORBIDDEN_PHRASES: [(&str, &str); 4] = [
     (concat!("this is", " no"), "invalid …, unknown …"),
     (concat!("is", " away"), "is unavailable"),
