@@ -2,5 +2,4 @@
 
 pub(crate) mod bit_set;
 pub(crate) mod buckets;
-pub(crate) mod dense_set;
 pub(crate) mod id_list;

@@ -34,7 +34,7 @@ use hayward_vocabulary::{Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    collections::{bit_set::BitSet, dense_set::DenseSet, id_list::IdList},
+    collections::{bit_set::BitSet, id_list::IdList},
     ids::{AllocIx, ClassIx, NodeIx, PoolIx, TypedVec, WorkIx},
     incremental::tracked_vec::TrackedVec,
     index::{
@@ -63,7 +63,7 @@ pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
 pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeIx, NodeState>,
     work: TrackedVec<WorkIx, WorkState>,
-    leaving: DenseSet<AllocIx>,
+    leaving: BitSet<AllocIx>,
     /// Always empty. Only its capacity is reused.
     granted: Vec<NewGrant<'static>>,
     outcomes: TypedVec<PoolIx, TreeOutcome>,
@@ -86,7 +86,7 @@ pub(crate) struct RoundState<'a> {
     pub nodes: TrackedVec<NodeIx, NodeState>,
     pub allocations: &'a TypedVec<AllocIx, AllocationRecord>,
     /// Allocations that were vacated, before this round or in it.
-    pub leaving: DenseSet<AllocIx>,
+    pub leaving: BitSet<AllocIx>,
     pub classes: TypedVec<ClassIx, ClassState<'a>>,
     pub work: TrackedVec<WorkIx, WorkState>,
     pub granted: Vec<NewGrant<'a>>,

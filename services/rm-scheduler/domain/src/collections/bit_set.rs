@@ -2,7 +2,7 @@
 //! are not empty, so the next member is found fast.
 
 use crate::ids::Ix;
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ops::Index};
 
 const BITS: usize = u64::BITS as usize;
 
@@ -103,9 +103,23 @@ impl<I: Ix> BitSet<I> {
             .sum();
     }
 
+    /// Inserts or removes a member.
+    pub fn set(&mut self, member: I, is_member: bool) {
+        if is_member {
+            self.insert(member);
+        } else {
+            self.remove(member);
+        }
+    }
+
+    /// Removes all members. Only words with members are written.
     pub fn clear(&mut self) {
-        self.words.clear();
-        self.non_empty_words.clear();
+        let mut next = self.next_word(0);
+        while let Some(word) = next {
+            self.words[word] = 0;
+            next = self.next_word(word + 1);
+        }
+        self.non_empty_words.fill(0);
         self.len = 0;
     }
 
@@ -162,6 +176,14 @@ impl<I: Ix> BitSet<I> {
     pub fn iter(&self) -> impl Iterator<Item = I> {
         let next = |position: usize| self.position_from(position);
         std::iter::successors(next(0), move |position| next(position + 1)).map(I::new)
+    }
+}
+
+impl<I: Ix> Index<I> for BitSet<I> {
+    type Output = bool;
+
+    fn index(&self, member: I) -> &bool {
+        if self.contains(member) { &true } else { &false }
     }
 }
 

@@ -8,7 +8,7 @@
 use hayward_vocabulary::plural::{nodes, quanta};
 
 use crate::{
-    collections::dense_set::SparseSet,
+    collections::bit_set::BitSet,
     ids::{NodeIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
@@ -27,7 +27,7 @@ pub(crate) struct ReachIndex {
     /// difference.
     largest_caps: TypedVec<ShapeIx, u64>,
     /// Work with constraints, which is measured individually.
-    constrained: SparseSet<WorkIx>,
+    constrained: BitSet<WorkIx>,
     /// True if the last measurement included space of allocations that departed in its round.
     after_departures: bool,
 }

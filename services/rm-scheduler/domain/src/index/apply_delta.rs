@@ -12,7 +12,7 @@ use super::{
     pool_tree::Forest,
 };
 use crate::{
-    collections::{dense_set::DenseSet, id_list::IdList},
+    collections::{bit_set::BitSet, id_list::IdList},
     ids::{AllocIx, ClassIx, Ix, NodeIx, PoolIx, TypedVec, UserIx, WorkIx},
     input::{
         delta::SnapshotDelta,
@@ -24,13 +24,13 @@ use crate::{
 #[derive(Default)]
 pub(super) struct DirtyRows {
     /// Nodes that were added, changed or removed.
-    pub nodes: DenseSet<NodeIx>,
+    pub nodes: BitSet<NodeIx>,
     /// Nodes with changed allocations.
-    pub nodes_with_changed_usage: DenseSet<NodeIx>,
-    pub work: DenseSet<WorkIx>,
+    pub nodes_with_changed_usage: BitSet<NodeIx>,
+    pub work: BitSet<WorkIx>,
     /// Work with changed demand.
-    pub changed_demand: DenseSet<WorkIx>,
-    pub allocations: DenseSet<AllocIx>,
+    pub changed_demand: BitSet<WorkIx>,
+    pub allocations: BitSet<AllocIx>,
 }
 
 impl DirtyRows {

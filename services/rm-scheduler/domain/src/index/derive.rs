@@ -156,7 +156,7 @@ impl FleetIndex {
     /// Derives all fields that depend on dirty rows.
     pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         self.rederive_classes(snapshot, dirty);
-        for work in dirty.changed_demand.members() {
+        for work in dirty.changed_demand.iter() {
             for allocation in self.work[work].allocations.iter() {
                 dirty.allocations.insert(allocation);
                 dirty
@@ -164,24 +164,24 @@ impl FleetIndex {
                     .extend(self.allocations[allocation].node);
             }
         }
-        for node in dirty.nodes.members() {
+        for node in dirty.nodes.iter() {
             for allocation in self.nodes[node].allocations.iter() {
                 dirty.allocations.insert(allocation);
                 dirty.work.extend(self.allocations[allocation].work);
             }
         }
-        for allocation in dirty.allocations.members() {
+        for allocation in dirty.allocations.iter() {
             self.update_usage(allocation);
         }
         #[cfg(test)]
         self.assert_node_usage();
-        let nodes: Vec<NodeIx> = dirty.nodes_with_changed_usage.members().collect();
+        let nodes: Vec<NodeIx> = dirty.nodes_with_changed_usage.iter().collect();
         for node in self.update_space(&nodes) {
             let owners = self.nodes[node].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
             dirty.work.extend(owners);
         }
-        for allocation in dirty.allocations.members() {
+        for allocation in dirty.allocations.iter() {
             let faulty = faults::is_faulty(self, allocation);
             set_membership(&mut self.faulty, allocation, faulty);
             let is_squatter = self.is_squatter(allocation);
@@ -193,7 +193,7 @@ impl FleetIndex {
             set_membership(&mut self.unplaced, allocation, record.node.is_none());
             set_membership(&mut self.unclassed, allocation, class.is_none());
         }
-        let changed: Vec<WorkIx> = dirty.work.members().collect();
+        let changed: Vec<WorkIx> = dirty.work.iter().collect();
         for work in changed.iter().copied() {
             self.work[work].usage = self.compute_work_usage(work);
         }
@@ -205,7 +205,7 @@ impl FleetIndex {
     /// Derives the class again for work whose class has an allow list. The list does not apply
     /// while the work holds allocations.
     fn rederive_classes(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        for work in dirty.work.members() {
+        for work in dirty.work.iter() {
             let work_record = &self.work[work];
             let is_open = work_record.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;

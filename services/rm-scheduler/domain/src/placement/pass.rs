@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 
 use super::gpu_packing::GpuPacking;
 use crate::{
-    collections::dense_set::DenseSet,
+    collections::bit_set::BitSet,
     ids::{NodeIx, PoolIx, ShapeIx, WorkIx},
     state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_reserved},
 };
@@ -22,7 +22,7 @@ pub(crate) struct PlacementPass<'a> {
     /// reservations of its own is still tried.
     pub reserved_for_others: FxHashSet<(PoolIx, ShapeIx)>,
     /// Shapes that are exhausted in every pool they may use.
-    exhausted_shapes: DenseSet<ShapeIx>,
+    exhausted_shapes: BitSet<ShapeIx>,
     /// Node choice for pools with GPUs. `None` if there are no such pools.
     pub gpu_packing: Option<GpuPacking<'a>>,
 }
@@ -40,7 +40,7 @@ impl<'a> PlacementPass<'a> {
             lends,
             exhausted: FxHashSet::default(),
             reserved_for_others: FxHashSet::default(),
-            exhausted_shapes: DenseSet::default(),
+            exhausted_shapes: BitSet::default(),
             gpu_packing: GpuPacking::open(state, state.tree_of(work), |node| {
                 is_usable(state, lends, node)
             }),

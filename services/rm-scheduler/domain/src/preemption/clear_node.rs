@@ -13,7 +13,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    collections::{dense_set::DenseSet, id_list::IdList},
+    collections::{bit_set::BitSet, id_list::IdList},
     ids::{AllocIx, NodeIx, PoolIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     state::{
@@ -44,7 +44,7 @@ pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue
         candidates.read_all_details(state);
     }
     // Shapes for which no node can be cleared, and the shapes among them that a budget stops.
-    let mut exhausted_shapes = DenseSet::default();
+    let mut exhausted_shapes = BitSet::default();
     let mut budget_stops: FxHashMap<ShapeIx, BudgetStop> = FxHashMap::default();
     for queued in queue {
         if !is_waiting(state, *queued) {

@@ -6,7 +6,7 @@ mod future_holes;
 
 use super::{NodeState, RoundState};
 use crate::{
-    collections::{buckets::Buckets, dense_set::DenseSet},
+    collections::{bit_set::BitSet, buckets::Buckets},
     ids::{NodeIx, PoolIx, TypedVec},
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct NodeIndex {
     future_keys: TypedVec<NodeIx, FutureKey>,
     /// Nodes whose future space may have changed. They are updated late: most rounds grant exactly
     /// the space that became free, so future space stays the same.
-    stale: DenseSet<NodeIx>,
+    stale: BitSet<NodeIx>,
     /// Position in the journal of written node rows up to which the index is current.
     read_position: usize,
 }
@@ -128,7 +128,7 @@ impl NodeIndex {
         self.update(state);
         let mut stale = std::mem::take(&mut self.stale);
         stale
-            .members()
+            .iter()
             .for_each(|node| self.update_future_key(state, node));
         stale.clear();
         self.stale = stale;

@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{ClassState, RoundState};
 use crate::{
-    collections::dense_set::SparseSet,
+    collections::bit_set::BitSet,
     ids::{ClassIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
 };
@@ -25,7 +25,7 @@ pub(crate) struct ServeOrder {
     /// Position of each piece of work in the queues.
     pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
-    excess: SparseSet<WorkIx>,
+    excess: BitSet<WorkIx>,
     /// Dirty work that no tree has queued in this round.
     unqueued: Vec<WorkIx>,
     /// Number of dirty rows already read in this round.

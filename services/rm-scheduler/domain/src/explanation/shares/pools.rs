@@ -6,7 +6,7 @@
 
 use super::idle::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
 use crate::{
-    collections::dense_set::SparseSet,
+    collections::bit_set::BitSet,
     ids::{NodeIx, PoolIx, TypedVec, WorkIx},
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
@@ -22,7 +22,7 @@ pub(crate) struct Pools {
     /// Amounts of each node.
     by_node: TypedVec<NodeIx, NodeAmounts>,
     /// Nodes with free space.
-    free_nodes: SparseSet<NodeIx>,
+    free_nodes: BitSet<NodeIx>,
     wish_counts: WishCounts,
     /// Wishes that the reasons in `by_node` were computed from.
     wishes: UnmetDemand,
