@@ -55,18 +55,22 @@ pub struct Agent {
     /// Why entries of the first full set may have been started before. `None` if they cannot have
     /// been.
     doubt: Option<Doubt>,
+    /// Entries that a previous agent may have started, with the reason.
     doubtful: BTreeMap<AllocationId, Doubt>,
     cursor: Option<String>,
-    /// Newest position obeyed by this or a previous agent. It detects another history.
+    /// Newest position obeyed by this or a previous agent. A desired set of another history is
+    /// detected by it.
     obeyed: Option<Position>,
     /// Why the journal cannot be written. `None` if it can.
     fault: Option<String>,
     status: watch::Sender<AgentStatus>,
     tenure: watch::Receiver<Option<Tenure>>,
-    /// Start of the last seen tenure. `None` before the first.
+    /// Start of the last seen tenure, in milliseconds since the boot. `None` before the first
+    /// tenure.
     leased_since: Option<u64>,
+    /// Exclusive entries that had not started when a lease expired.
     lease_missed: BTreeSet<AllocationId>,
-    /// Delay until the next attempt. `None` if none is due.
+    /// Delay until the next pass over the containers. `None` if none is due.
     retry_after: Option<Duration>,
     traces: Traces,
 }
@@ -253,10 +257,10 @@ impl Agent {
             .into_iter()
             .filter_map(|event| self.apply_event(event))
             .collect();
-        let ends = records
+        let has_end = records
             .iter()
             .any(|record| matches!(record, Record::Ended { .. }));
-        if self.write(records, ends).await.is_err() {
+        if self.write(records, has_end).await.is_err() {
             tracing::error!("an end is reported without a journal record; its directory keeps it");
         }
     }
@@ -363,8 +367,8 @@ impl Agent {
         }
     }
 
-    /// Returns why a container cannot be ended, or `None`. If one cannot, the node asks for no new
-    /// work.
+    /// Returns why some container cannot be ended. `None` if there is no such container. Otherwise
+    /// the node asks for no new work.
     fn stuck_reason(&self) -> Option<String> {
         let mut live = self
             .containers

@@ -1,4 +1,4 @@
-//! Exponential backoff with jitter.
+//! Exponential backoff with jitter between the attempts of one loop.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Returns true for the first failure in a row, which is logged.
+    /// Returns true until the first [`wait`](Self::wait) since the last success. Only the first
+    /// failure in a row is logged.
     pub fn is_first_failure(&self) -> bool {
         self.failures == 0
     }

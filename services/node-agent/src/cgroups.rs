@@ -1,7 +1,7 @@
 //! Cgroups of version 1 or 2, managed by plain file writes (S18).
 //!
-//! They are created below a root: the cgroup of the agent, or a configured one.
-//! [`Cgroups::describe`] names the limits in force, as a label of the node.
+//! The cgroups of containers are created below a root: the cgroup of the agent, or a configured
+//! one. [`Cgroups::describe`] names the limits in force, as a label of the node.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ const AGENTS_FOLDER: &str = "hayward";
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Returns the prefix of the groups of one agent, a hash of its state directory. Agents may share a
-/// root.
+/// Returns the prefix of the cgroups of one agent: a hash of the agent's state directory. The
+/// prefix is needed because agents may share a root.
 pub fn owner_prefix(state_dir: &Path) -> String {
     let name = state_dir.as_os_str().as_encoded_bytes();
     format!("{:016x}", checksum(name))
@@ -57,8 +57,8 @@ pub enum Cgroups {
 
 impl Cgroups {
     /// Detects what the node supports. `None` as `root` selects the cgroup of the agent, and `none`
-    /// disables cgroups. Other values are a version 2 cgroup or a folder with one folder per
-    /// controller.
+    /// disables cgroups. Any other value is the path of a version 2 cgroup, or of a folder with one
+    /// folder per version 1 controller.
     pub fn detect(root: Option<&str>, owner: &str) -> Self {
         let cgroups = match root {
             Some("none") => return Self::disabled("switched off"),
@@ -154,8 +154,9 @@ impl Cgroups {
 
     /// Moves the agent into its current cgroup, in the background.
     ///
-    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. If it
-    /// starts with a launch, that wait is over when the supervisor joins its cgroup.
+    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. A
+    /// launch calls this function first, so that the wait is over when the supervisor joins its
+    /// cgroup.
     pub fn warm_up(&self) {
         let Some(folder) = self.first_folder() else {
             return;
@@ -166,7 +167,7 @@ impl Cgroups {
         let pid = std::process::id();
         std::thread::spawn(move || {
             let members = read(current.join("cgroup.procs"));
-            // The agent is not in a configured root.
+            // With a configured root, the agent may be elsewhere and is not moved.
             if members.lines().any(|member| member.parse() == Ok(pid)) {
                 let _ = join(&current, pid);
             }
@@ -340,7 +341,7 @@ mod tests {
         let other = Cgroups::detect(root.path().to_str(), "b");
         assert!(
             other.containers().is_empty() && other.members(&id()).is_empty(),
-            "R10"
+            "cgroups of another agent are not listed (R10)"
         );
     }
 

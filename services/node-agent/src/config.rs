@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn simulated_agents_have_their_own_names_and_tokens() {
+    fn simulated_agents_have_numbered_names() {
         let keys = Some(PathBuf::from("/keys"));
         let settings = Settings {
             node: "sim".into(),

@@ -22,7 +22,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Exchanges the enrolment secret for the first token, if there is a secret and no token. Retries
 /// until node-status answers.
 ///
-/// # Errors If node-status refuses because the secret was used, has expired, or is for another
+/// # Errors
+/// If node-status refuses because the secret was used, has expired, or is for another
 /// node.
 pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<()> {
     let Some(secret) = &settings.enrolment_secret_file else {

@@ -3,41 +3,54 @@
 //! They are active only with the feature `fault-points`, which only tests of this crate set.
 //! `FAULT_POINT` names the point, such as `journal_after:2` for the second time it is passed.
 
-/// A fault point before or after a step.
+/// A fault point before or after a step of the agent or of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
+    /// The agent takes an update of the desired set into memory.
     AbsorbBefore,
     AbsorbAfter,
+    /// The agent stores its position in the desired set.
     PositionBefore,
     PositionAfter,
+    /// The agent appends records to the journal.
     JournalBefore,
     /// After a write to the kernel that is not yet synced to the disk.
     JournalWritten,
     JournalAfter,
+    /// The agent creates the folder of a container.
     FolderBefore,
     FolderAfter,
+    /// The agent starts a supervisor.
     SpawnBefore,
     SpawnAfter,
+    /// The agent asks a container to end.
     StopBefore,
     StopAfter,
+    /// The agent sends output to container-manager.
     OutputBefore,
     OutputAfter,
+    /// The agent reports its containers to container-manager.
     ReportBefore,
     ReportAfter,
+    /// The agent removes an ended container.
     ForgetBefore,
     ForgetAfter,
+    /// The supervisor claims the folder of its container.
     ClaimBefore,
     ClaimAfter,
+    /// The supervisor starts the program.
     ProgramBefore,
     ProgramAfter,
+    /// After the supervisor has recorded the start.
     StartedAfter,
+    /// The supervisor writes the exit.
     ExitBefore,
     ExitAfter,
 }
 
 #[cfg(feature = "fault-points")]
 impl Point {
-    /// All points. A test covers each.
+    /// All points. `tests/it/fault_points.rs` covers each of them.
     pub const ALL: [Self; 26] = [
         Self::AbsorbBefore,
         Self::AbsorbAfter,
@@ -129,7 +142,7 @@ mod active {
     pub const POINT: &str = "FAULT_POINT";
     pub const BOOT: &str = "FAULT_BOOT";
 
-    /// Point that `FAULT_POINT` names, and how many more times it is passed.
+    /// Point that `FAULT_POINT` names, and how many more passes lead to the abort.
     static ACTIVE: LazyLock<Option<(String, AtomicU32)>> = LazyLock::new(|| {
         let text = std::env::var(POINT).ok()?;
         let (name, count) = text.split_once(':').unwrap_or((&text, "1"));

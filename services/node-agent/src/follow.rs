@@ -26,7 +26,7 @@ pub struct Follower {
     pub client: Client,
     pub node: NodeName,
     /// File with the newest position. `None` if the position is not stored.
-    pub position: Option<PathBuf>,
+    pub position_file: Option<PathBuf>,
     /// Newest position that was acted on (I7).
     pub obeyed: Option<Position>,
     pub updates: mpsc::Sender<Update>,
@@ -43,7 +43,7 @@ impl Follower {
     async fn follow(&self) {
         let mut cursor: Option<String> = None;
         let stored = self
-            .position
+            .position_file
             .as_ref()
             .and_then(|path| Position::parse(std::fs::read_to_string(path).ok()?.trim()));
         // The position has two copies, because either the journal or the file may be lost.
@@ -63,8 +63,8 @@ impl Follower {
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
                         );
-                        // The newer position shows the service that it went back, and the service
-                        // then stops the fleet (R9).
+                        // The newer position shows container-manager that its database was
+                        // restored. container-manager then stops the fleet (R9).
                         cursor = seen.as_ref().map(ToString::to_string);
                         backoff.wait().await;
                         continue;
@@ -102,9 +102,10 @@ impl Follower {
     }
 
     fn store_position(&self, cursor: &str) {
-        // If the position is not stored, only the check for an older database is missing later.
+        // Without a stored position, a later agent cannot detect a restored database. A failure is
+        // therefore only logged.
         fault_points::pass(Point::PositionBefore);
-        if let Some(path) = &self.position
+        if let Some(path) = &self.position_file
             && let Err(error) = files::replace_unsynced(path, cursor.as_bytes())
         {
             tracing::warn!(%error, "cannot store the position in the desired set");

@@ -25,7 +25,7 @@ pub struct Heartbeats {
     pub node: NodeName,
     pub condition: NodeCondition,
     pub status: watch::Receiver<AgentStatus>,
-    /// Whether heartbeats wait until the desired set was received.
+    /// Whether the first heartbeat waits until the desired set was received.
     pub wait_for_orders: bool,
     /// Writer that stores the leases that responses grant.
     pub lease_writer: LeaseWriter,
@@ -42,9 +42,8 @@ impl Heartbeats {
         }
     }
 
-    /// Quiesces the node, because no new work would start until an agent is back. That agent may
-    /// offer other resources. The request is sent once. If it fails, missing heartbeats have the
-    /// same effect later.
+    /// Quiesces the node, because no new work would start until the next agent. The request is sent
+    /// once. If the request fails, missing heartbeats have the same effect later.
     async fn announce_stop(&mut self) {
         let status = self.status.borrow().clone();
         let mut heartbeat = self.condition.heartbeat(&status).await;

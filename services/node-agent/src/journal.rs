@@ -28,8 +28,9 @@ struct JournalFile {
     file: File,
     /// State after all records of the journal.
     state: JournalState,
+    /// Length of the file, in bytes.
     length: u64,
-    /// Bytes after the last compaction.
+    /// Length of the file after the last compaction, in bytes.
     compacted_length: u64,
 }
 
@@ -37,7 +38,7 @@ struct JournalFile {
 pub struct OpenedJournal {
     pub journal: Journal,
     pub state: JournalState,
-    /// Why the absence of a record proves nothing. `None` if it proves that there was no order.
+    /// Why orders without a record may have been obeyed before. `None` if they were not.
     pub doubt: Option<Doubt>,
 }
 
@@ -59,7 +60,8 @@ impl Journal {
 
     /// Replays and compacts the journal of this directory.
     ///
-    /// # Errors If the journal can be neither read nor written.
+    /// # Errors
+    /// If the journal can be neither read nor written.
     pub fn open(dir: &Path, boot_id: &str) -> io::Result<OpenedJournal> {
         let path = dir.join("journal");
         let content = match fs::read(&path) {
@@ -85,7 +87,8 @@ impl Journal {
 
     /// Writes records with one write. With `sync`, they are on disk on return.
     ///
-    /// # Errors If the disk fails. The records then count as not written.
+    /// # Errors
+    /// If the disk fails. The records then count as not written.
     pub fn append(&mut self, records: &[Record], sync: bool) -> io::Result<()> {
         let Some(journal_file) = &mut self.0 else {
             return Ok(());
@@ -230,7 +233,7 @@ mod tests {
                     .iter()
                     .filter(|byte| **byte == b'\n')
                     .count();
-                // The first line is not a container.
+                // The first line records the boot and not a container.
                 let known = opened.state.containers.len() + usize::from(opened.doubt.is_none());
                 assert_ne!(opened.doubt, Some(Doubt::Damaged));
                 assert!(

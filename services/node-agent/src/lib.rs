@@ -89,7 +89,8 @@ impl RunningAgents {
 
 /// Starts the agent, or as many simulated ones as the settings request.
 ///
-/// # Errors If the settings make no sense or the state directory cannot be used.
+/// # Errors
+/// If the settings are invalid or the state directory cannot be used.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<RunningAgents> {
     let mut tasks = Vec::new();
     if settings.simulate == 0 {
@@ -159,7 +160,7 @@ fn start_agent(
     let follower = follow::Follower {
         client: container_manager.clone(),
         node: node.clone(),
-        position: state_dir.as_deref().map(journal::position_file),
+        position_file: state_dir.as_deref().map(journal::position_file),
         obeyed,
         updates: update_sender,
     };
@@ -199,21 +200,21 @@ fn create_reporters(
     runtime: Arc<dyn Runtime>,
     status: watch::Receiver<AgentStatus>,
 ) -> (report::Reporter, output::Shipper) {
-    let (drained_sender, drained) = watch::channel(report::Drained::default());
+    let (flushed_sender, flushed) = watch::channel(report::Flushed::default());
     let reporter = report::Reporter {
         client: client.clone(),
         node: identity.node.clone(),
         boot_id: identity.boot_id,
         agent_instance: identity.agent_instance,
         status: status.clone(),
-        drained,
+        flushed,
     };
     let shipper = output::Shipper {
         client,
         node: identity.node,
         runtime,
         status,
-        drained: drained_sender,
+        flushed: flushed_sender,
     };
     (reporter, shipper)
 }

@@ -1,4 +1,5 @@
-//! The output of a container in files of bounded total size. The oldest output is dropped (F36).
+//! Stores the output of a container in files (segments) of bounded total size. The oldest output is
+//! dropped (F36).
 //!
 //! The first file is `output`, the next ones are `output.<offset of the first byte>`. Offsets count
 //! all bytes ever written, so a late reader detects a gap. There are at most two files, each of
@@ -11,15 +12,17 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "output";
 
-/// The only writer of the segments of a container.
+/// The segments of a container, opened by their only writer.
 pub struct Segments {
     dir: PathBuf,
     file: File,
     /// Offset of the first byte of `file`.
     start: u64,
+    /// Length of `file`, in bytes.
     length: u64,
     /// Path of the previous segment. `None` if there is only one.
     previous: Option<PathBuf>,
+    /// Maximum length of one segment.
     max_bytes: u64,
     /// Number of bytes that could not be written.
     pub lost_bytes: u64,
@@ -218,11 +221,15 @@ mod tests {
         }
         let (start, stored) = read_all(dir.path(), 395);
         assert_eq!((start, stored.as_str()), (395, "\n099\n"));
-        assert_eq!(read(dir.path(), 400, 7, 100), None, "nothing from there on");
+        assert_eq!(
+            read(dir.path(), 400, 7, 100),
+            None,
+            "nothing is stored from there on"
+        );
         assert_eq!(
             read(dir.path(), 0, 7, 3).unwrap().0,
             397,
-            "a backlog is short"
+            "only the last bytes are read"
         );
     }
 

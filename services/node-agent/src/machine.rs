@@ -1,7 +1,8 @@
-//! Facts about this node and its processes.
+//! Reads facts about this node and its processes, and signals processes.
 //!
-//! A process is identified by its id, start time and boot. A signal goes through a handle that is
-//! opened first and compared afterwards, so that a reused process id is never hit (R10).
+//! A process is identified by its id, start time and boot. A signal goes through a handle, whose
+//! identity is compared after opening. A later process with a reused id is therefore never
+//! signalled (R10).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ pub fn boot_id() -> String {
         .to_owned()
 }
 
-/// Identity of one process. A later process with the same id has another one.
+/// Identity of one process. A later process with the same id has another identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pub pid: u32,
@@ -49,7 +50,7 @@ impl ProcessIdentity {
         Self::from_pid(std::process::id())
     }
 
-    /// Returns a handle on the process, if it is still this one.
+    /// Returns a handle on the process. Returns `None` if the process has ended.
     pub fn open(&self) -> Option<OwnedFd> {
         let handle = open_pidfd(self.pid)?;
         // The identity is compared after opening. From then on the handle cannot refer to another
@@ -173,10 +174,10 @@ pub fn total_memory() -> u64 {
 
 /// Counts the GPUs that the driver lists, or else those with a device file.
 fn count_gpus() -> u64 {
-    let count = |dir: &str, is_one: fn(&str) -> bool| {
+    let count = |dir: &str, is_gpu: fn(&str) -> bool| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| is_one(name)).count() as u64
+        names.filter(|name| is_gpu(name)).count() as u64
     };
     let is_numbered_device = |name: &str| {
         let number = name.strip_prefix("nvidia").unwrap_or_default();
@@ -258,7 +259,7 @@ fn read_pressure() -> Option<Pressure> {
     })
 }
 
-/// Parses a line of pressure. `some avg10=61.87 …` gives 6187.
+/// Parses a file of pressure. The line `some avg10=61.87 …` gives 6187.
 fn parse_stalled_centi(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let avg10 = line
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_containers_does_not_count_as_system_memory() {
+    fn only_accounts_below_the_limit_count_as_system_accounts() {
         let own = std::process::id();
         let total = system_memory(u32::MAX, &[]);
         let own_memory = uid_and_private_memory(own).unwrap().1;

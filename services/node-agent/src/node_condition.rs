@@ -1,5 +1,5 @@
-//! Measures inventory, metrics and quiesce reason of the node for each heartbeat. The module
-//! [`domain`] decides.
+//! Measures the node for each heartbeat. From the measurements, [`domain`] decides how much memory
+//! to offer, and whether the node is quiesced, which means that it accepts no new work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,15 +18,16 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum length of the quiesce note, in bytes.
 const MAX_NOTE: usize = 200;
 
-/// Readings of a real node. A simulated node has none.
+/// Reads the condition of a real node. A simulated node has no reader.
 pub struct NodeReader {
     state_dir: PathBuf,
-    /// Whether memory is measured. If not, the settings give it.
+    /// Whether memory is measured. Otherwise a setting gives the memory.
     measures_memory: bool,
     system_uid_below: u32,
     quiesce_file: PathBuf,
     limits: QuiesceLimits,
     quiesce: QuiesceState,
+    /// Time of the last measurement of memory.
     last_reading: Option<Instant>,
 }
 
@@ -56,7 +57,11 @@ impl NodeReader {
         if !self.measures_memory || !due {
             return;
         }
-        let container_pids: Vec<u32> = status.containers.iter().filter_map(|it| it.pid).collect();
+        let container_pids: Vec<u32> = status
+            .containers
+            .iter()
+            .filter_map(|report| report.pid)
+            .collect();
         let uid_below = self.system_uid_below;
         let measure = move || machine::system_memory(uid_below, &container_pids);
         // A failed measurement changes nothing.

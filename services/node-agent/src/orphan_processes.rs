@@ -29,22 +29,22 @@ pub struct ContainerProcess {
     pub is_supervisor: bool,
 }
 
-/// Returns all live processes of containers below this folder.
-pub fn find_all(containers: &Path) -> Vec<ContainerProcess> {
+/// Returns all live processes of containers whose folders are below `containers_dir`.
+pub fn find_all(containers_dir: &Path) -> Vec<ContainerProcess> {
     machine::process_ids()
         .into_iter()
-        .filter_map(|pid| inspect_process(containers, pid))
+        .filter_map(|pid| inspect_process(containers_dir, pid))
         .collect()
 }
 
-fn inspect_process(containers: &Path, pid: u32) -> Option<ContainerProcess> {
+fn inspect_process(containers_dir: &Path, pid: u32) -> Option<ContainerProcess> {
     // The identity is read first. A later signal then verifies that all data below is of the same
     // process.
     let process = ProcessIdentity::from_pid(pid)?;
     let is_this_process = pid == std::process::id();
-    let from_arguments = parse_supervisor_arguments(containers, pid);
+    let from_arguments = parse_supervisor_arguments(containers_dir, pid);
     let is_supervisor = from_arguments.is_some();
-    let (id, incarnation) = from_arguments.or_else(|| parse_mark(containers, pid))?;
+    let (id, incarnation) = from_arguments.or_else(|| parse_mark(containers_dir, pid))?;
     (!is_this_process && process.is_alive()).then_some(ContainerProcess {
         process,
         id,
@@ -53,7 +53,7 @@ fn inspect_process(containers: &Path, pid: u32) -> Option<ContainerProcess> {
     })
 }
 
-fn parse_supervisor_arguments(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
+fn parse_supervisor_arguments(containers_dir: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut arguments = command_line.trim_ascii_end().split(|byte| *byte == 0).rev();
     let mut next = || loop {
@@ -64,13 +64,13 @@ fn parse_supervisor_arguments(containers: &Path, pid: u32) -> Option<(Allocation
     };
     let incarnation = next()?;
     let dir = next()?;
-    (next()? == "supervise").then(|| parse_container(containers, dir, incarnation))?
+    (next()? == "supervise").then(|| parse_container(containers_dir, dir, incarnation))?
 }
 
 /// Returns the container that a process is marked with. Skips processes of system accounts, because
 /// work never runs under them. Such a process inherited the mark in another way, like the shell of
 /// an operator inside a container.
-fn parse_mark(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
+fn parse_mark(containers_dir: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let own_uid = nix::unistd::geteuid().as_raw();
     if uid == 0 || (uid < MIN_USER_ID && uid != own_uid) {
@@ -83,11 +83,15 @@ fn parse_mark(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
         text.strip_prefix(MARK)?.strip_prefix('=')
     })?;
     let (dir, incarnation) = value.rsplit_once('/')?;
-    parse_container(containers, dir, incarnation)
+    parse_container(containers_dir, dir, incarnation)
 }
 
-fn parse_container(containers: &Path, dir: &str, incarnation: &str) -> Option<(AllocationId, u64)> {
-    let name = Path::new(dir).strip_prefix(containers).ok()?;
+fn parse_container(
+    containers_dir: &Path,
+    dir: &str,
+    incarnation: &str,
+) -> Option<(AllocationId, u64)> {
+    let name = Path::new(dir).strip_prefix(containers_dir).ok()?;
     let id = AllocationId::new(name.to_str()?).ok()?;
     Some((id, incarnation.parse().ok()?))
 }
@@ -98,8 +102,9 @@ mod tests {
 
     #[test]
     fn a_mark_identifies_one_agent() {
-        let containers = Path::new("/var/lib/a/containers");
-        let parse = |dir: &str, incarnation: &str| parse_container(containers, dir, incarnation);
+        let containers_dir = Path::new("/var/lib/a/containers");
+        let parse =
+            |dir: &str, incarnation: &str| parse_container(containers_dir, dir, incarnation);
         let id = AllocationId::new("alc_1").unwrap();
         assert_eq!(
             parse("/var/lib/a/containers/alc_1", "3"),
@@ -109,7 +114,7 @@ mod tests {
         assert_eq!(parse("/var/lib/a/containers/alc_1/work", "3"), None);
         assert_eq!(parse("/var/lib/a/containers/alc_1", "x"), None);
         assert_eq!(
-            mark_value(&containers.join("alc_1"), 3),
+            mark_value(&containers_dir.join("alc_1"), 3),
             "/var/lib/a/containers/alc_1/3"
         );
     }

@@ -1,6 +1,6 @@
 //! Sends the output of containers to container-manager: only new bytes, in small pieces. If a
-//! container writes faster than that, older output is skipped (I25). The offset advances only when
-//! a request was accepted, so a lost request loses no output.
+//! container writes faster than pieces are sent, older output is skipped (I25). The offset of a
+//! container advances only when a request was accepted, so a lost request loses no output.
 //!
 //! The last output of an ended container is sent at once. Its end is reported only afterwards,
 //! because the container is removed soon after that report.
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::agent::AgentStatus;
 use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
-use crate::report::{Drained, refused_items};
+use crate::report::{Flushed, refused_items};
 use crate::runtime::{OutputPiece, Runtime};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -29,14 +29,17 @@ const MAX_CONTAINER_BYTES: u64 = 64 << 10;
 const MAX_REPORT_BYTES: u64 = 256 << 10;
 /// Maximum bytes of a container that wait to be sent. Older output is skipped.
 const MAX_BACKLOG_BYTES: u64 = 256 << 10;
+/// Time limit for sending the remaining output when the agent stops.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Loop that sends the output.
 pub struct Shipper {
     pub client: Client,
     pub node: NodeName,
     pub runtime: Arc<dyn Runtime>,
     pub status: watch::Receiver<AgentStatus>,
-    pub drained: watch::Sender<Drained>,
+    /// Ended containers whose output was sent completely.
+    pub flushed: watch::Sender<Flushed>,
 }
 
 /// Offset of the next byte to send, by container.
@@ -58,7 +61,7 @@ impl Shipper {
                 }
                 sent.extend(ends);
             }
-            self.publish_drained(&mut sent);
+            self.publish_flushed(&mut sent);
         };
         let _ = timeout(FINAL_TIMEOUT, last_send).await;
     }
@@ -89,7 +92,7 @@ impl Shipper {
                             tracing::warn!(%error, cause = ?error, "cannot send output");
                         }
                         // A retry would be refused again and block other output (I26).
-                        if is_final(&error) {
+                        if is_permanent(&error) {
                             sent.extend(ends);
                         } else {
                             let refused_indices = refused_items(&error, "chunks");
@@ -102,7 +105,7 @@ impl Shipper {
                     }
                 }
             }
-            self.publish_drained(sent);
+            self.publish_flushed(sent);
             if !has_more {
                 // If no container writes, the loop waits for a change of the status.
                 let may_have_output =
@@ -115,11 +118,11 @@ impl Shipper {
         }
     }
 
-    /// Publishes the drained containers, and drops offsets of forgotten ones.
-    fn publish_drained(&self, sent: &mut SentOffsets) {
+    /// Publishes the ended containers whose output was sent. Drops offsets of forgotten containers.
+    fn publish_flushed(&self, sent: &mut SentOffsets) {
         let containers = Arc::clone(&self.status.borrow().containers);
-        let drained_before = Arc::clone(&self.drained.borrow());
-        let is_drained = |report: &&ContainerReport| {
+        let flushed_before = Arc::clone(&self.flushed.borrow());
+        let is_flushed = |report: &&ContainerReport| {
             let offset = sent.get(&report.id).copied().unwrap_or(0);
             let has_more = || {
                 self.runtime
@@ -127,16 +130,16 @@ impl Shipper {
                     .is_some()
             };
             report.state == ContainerState::Ended
-                && (drained_before.contains(&report.id) || !has_more())
+                && (flushed_before.contains(&report.id) || !has_more())
         };
-        let drained: BTreeSet<_> = containers
+        let flushed: BTreeSet<_> = containers
             .iter()
-            .filter(is_drained)
+            .filter(is_flushed)
             .map(|report| report.id.clone())
             .collect();
-        self.drained.send_if_modified(|published| {
-            let changed = **published != drained;
-            *published = Arc::new(drained);
+        self.flushed.send_if_modified(|published| {
+            let changed = **published != flushed;
+            *published = Arc::new(flushed);
             changed
         });
         let known: BTreeSet<_> = containers.iter().map(|report| &report.id).collect();
@@ -147,7 +150,7 @@ impl Shipper {
     /// `None` if there is none.
     fn collect_chunks(&self, sent: &SentOffsets, ended_only: bool) -> Option<Vec<OutputChunk>> {
         let containers = Arc::clone(&self.status.borrow().containers);
-        let drained = Arc::clone(&self.drained.borrow());
+        let flushed = Arc::clone(&self.flushed.borrow());
         let mut remaining = MAX_REPORT_BYTES;
         let mut chunks = Vec::new();
         for report in containers.iter() {
@@ -156,7 +159,7 @@ impl Shipper {
                 break;
             }
             let ended = report.state == ContainerState::Ended;
-            if drained.contains(&report.id) || (ended_only && !ended) {
+            if flushed.contains(&report.id) || (ended_only && !ended) {
                 continue;
             }
             let offset = sent.get(&report.id).copied().unwrap_or(0);
@@ -197,7 +200,7 @@ impl Shipper {
 }
 
 /// Returns whether a retry of the request would fail too.
-fn is_final(error: &ClientError) -> bool {
+fn is_permanent(error: &ClientError) -> bool {
     let status = error.problem().map(|problem| problem.status().as_u16());
     matches!(status, Some(400 | 413 | 422))
 }

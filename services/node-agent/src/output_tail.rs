@@ -10,6 +10,7 @@ const MAX_BYTES: u64 = 300;
 
 /// Adds the last lines if the program itself failed and has written output.
 pub fn add_to_exit(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
+    // Other causes are not explained by the output of the program.
     if !matches!(exit.cause, ExitCause::UserError | ExitCause::UserLimit) {
         return;
     }

@@ -21,14 +21,15 @@ use crate::fault_points::{self, Point};
 /// Interval of reports without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for which the report of a launch is delayed. Most containers have started by then, which
-/// saves a report and a commit.
+/// Maximum time for which the report of a launch is delayed. Most containers have started by then,
+/// which saves a report and a commit.
 const LAUNCH_DELAY: Duration = Duration::from_millis(25);
-/// Ended containers whose output was sent completely.
-pub type Drained = Arc<BTreeSet<AllocationId>>;
 
-/// Time for which the report of an end waits for the output. It is longer than the maximum backoff
-/// of the output loop.
+/// Ended containers whose output was sent completely.
+pub type Flushed = Arc<BTreeSet<AllocationId>>;
+
+/// Maximum time for which the report of an end waits for the output. It is longer than the maximum
+/// backoff of the output loop.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);
 
 pub struct Reporter {
@@ -37,7 +38,7 @@ pub struct Reporter {
     pub boot_id: String,
     pub agent_instance: String,
     pub status: watch::Receiver<AgentStatus>,
-    pub drained: watch::Receiver<Drained>,
+    pub flushed: watch::Receiver<Flushed>,
 }
 
 impl Reporter {
@@ -50,13 +51,13 @@ impl Reporter {
             () = stop.wait() => {}
         }
         let status = self.status.borrow().clone();
-        let mut drained = self.drained.clone();
-        let are_all_drained = |drained: &Drained| {
+        let mut flushed = self.flushed.clone();
+        let are_all_flushed = |flushed: &Flushed| {
             let is_ended = |report: &&ContainerReport| report.state == ContainerState::Ended;
             let mut ended = status.containers.iter().filter(is_ended);
-            ended.all(|report| drained.contains(&report.id))
+            ended.all(|report| flushed.contains(&report.id))
         };
-        let _ = timeout(LAST_REPORT_TIMEOUT, drained.wait_for(are_all_drained)).await;
+        let _ = timeout(LAST_REPORT_TIMEOUT, flushed.wait_for(are_all_flushed)).await;
         // The report may fail, because the journal has the same data.
         let containers = status.containers.to_vec();
         let _ = timeout(
@@ -73,9 +74,9 @@ impl Reporter {
         let mut foreign = BTreeSet::new();
         loop {
             let status = next_status(&mut self.status, &mut launching).await;
-            let drained = self.drained.borrow_and_update().clone();
+            let flushed = self.flushed.borrow_and_update().clone();
             let (mut containers, next_deadline) =
-                end_delay.apply(&status.containers, &drained, Instant::now());
+                end_delay.apply(&status.containers, &flushed, Instant::now());
             containers.retain(|report| !foreign.contains(&report.id));
             *sequence += 1;
             fault_points::pass(Point::ReportBefore);
@@ -110,7 +111,7 @@ impl Reporter {
         };
         tokio::select! {
             changed = self.status.changed() => changed.is_ok(),
-            changed = self.drained.changed(), if next_deadline.is_some() => changed.is_ok(),
+            changed = self.flushed.changed(), if next_deadline.is_some() => changed.is_ok(),
             () = deadline_passed => true,
             () = sleep(REPORT_INTERVAL) => true,
         }
@@ -136,8 +137,8 @@ impl Reporter {
     }
 }
 
-/// Returns containers to omit from now on. They are from a time when this computer was another
-/// node, and a report that names them is refused as a whole (S14).
+/// Returns containers to omit from all later reports. Such containers are from a time when this
+/// machine was another node, and a report that names one is refused as a whole (S14).
 fn foreign_containers<'a>(
     error: &ClientError,
     reported: &'a [ContainerReport],
@@ -146,7 +147,8 @@ fn foreign_containers<'a>(
     indices.filter_map(|index| Some(reported.get(index)?.id.clone()))
 }
 
-/// Returns the indices of the items that belong to another node.
+/// Returns the indices in `list` of the items that were refused, because they belong to another
+/// node.
 pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     let problem = error
         .problem()
@@ -159,7 +161,8 @@ pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     indices.collect()
 }
 
-/// Returns the next status to report. Waits a moment for launches to finish.
+/// Returns the next status to report. Waits a moment for launches to finish, except for those in
+/// `launching`, which were reported before.
 async fn next_status(
     status: &mut watch::Receiver<AgentStatus>,
     launching: &mut BTreeSet<AllocationId>,
@@ -175,14 +178,14 @@ async fn next_status(
 /// Returns the containers that are launching.
 fn launching_ids(status: &AgentStatus) -> impl Iterator<Item = &AllocationId> {
     let containers = status.containers.iter();
-    let launching = containers.filter(|it| it.state == ContainerState::Launching);
-    launching.map(|it| &it.id)
+    let launching = containers.filter(|report| report.state == ContainerState::Launching);
+    launching.map(|report| &report.id)
 }
 
 /// Delays the report of an end until the output of the container was sent.
 #[derive(Default)]
 struct EndDelay {
-    /// Last report of each container before its end.
+    /// Last report of each container before its end. It is repeated until the end is reported.
     last_reports: BTreeMap<AllocationId, ContainerReport>,
     /// Times at which an end is reported even without its output.
     deadlines: BTreeMap<AllocationId, Instant>,
@@ -193,7 +196,7 @@ impl EndDelay {
     fn apply(
         &mut self,
         containers: &[ContainerReport],
-        drained: &Drained,
+        flushed: &Flushed,
         now: Instant,
     ) -> (Vec<ContainerReport>, Option<Instant>) {
         let mut reported = Vec::with_capacity(containers.len());
@@ -203,7 +206,7 @@ impl EndDelay {
             let id = &report.id;
             if report.state != ContainerState::Ended {
                 last_reports.insert(id.clone(), report.clone());
-            } else if !drained.contains(id) {
+            } else if !flushed.contains(id) {
                 let deadline = *self.deadlines.get(id).unwrap_or(&(now + OUTPUT_TIMEOUT));
                 deadlines.insert(id.clone(), deadline);
                 if now < deadline {
@@ -233,7 +236,7 @@ impl EndDelay {
     }
 }
 
-/// Returns a report that replaces the earlier one of a container that was never reported.
+/// Returns the report to send in place of an end, for a container that was not reported before.
 fn report_before_end(report: &ContainerReport) -> ContainerReport {
     let state = match report.started_at {
         Some(_) => ContainerState::Running,
@@ -296,7 +299,7 @@ mod tests {
             status
                 .containers
                 .iter()
-                .map(|it| it.state)
+                .map(|report| report.state)
                 .collect::<Vec<_>>()
         };
         let (sender, mut status) = watch::channel(status_with(&[report("a", Launching)]));
@@ -331,16 +334,20 @@ mod tests {
         use ContainerState::{Ended, Launching, Stopping};
         let mut end_delay = EndDelay::default();
         let now = Instant::now();
-        let drained = |names: &[&str]| -> Drained {
+        let flushed = |names: &[&str]| -> Flushed {
             let ids = names
                 .iter()
                 .map(|name| AllocationId::new(format!("alc_{name}")).unwrap());
             Arc::new(ids.collect())
         };
-        let states =
-            |reported: &[ContainerReport]| reported.iter().map(|it| it.state).collect::<Vec<_>>();
+        let states = |reported: &[ContainerReport]| {
+            reported
+                .iter()
+                .map(|report| report.state)
+                .collect::<Vec<_>>()
+        };
         let one_ended = [report("a", Stopping), report("b", Ended)];
-        let (reported, deadline) = end_delay.apply(&one_ended, &drained(&[]), now);
+        let (reported, deadline) = end_delay.apply(&one_ended, &flushed(&[]), now);
         assert_eq!(
             states(&reported),
             [Stopping, Launching],
@@ -349,15 +356,15 @@ mod tests {
         assert_eq!(deadline, Some(now + OUTPUT_TIMEOUT));
         let both_ended = [report("a", Ended), report("b", Ended)];
         let (reported, _) =
-            end_delay.apply(&both_ended, &drained(&["b"]), now + OUTPUT_TIMEOUT / 2);
+            end_delay.apply(&both_ended, &flushed(&["b"]), now + OUTPUT_TIMEOUT / 2);
         assert_eq!(states(&reported), [Stopping, Ended]);
         assert!(reported[0].exit.is_none() && reported[1].exit.is_some());
         let (reported, deadline) =
-            end_delay.apply(&both_ended, &drained(&["b"]), now + OUTPUT_TIMEOUT * 2);
+            end_delay.apply(&both_ended, &flushed(&["b"]), now + OUTPUT_TIMEOUT * 2);
         assert_eq!(
             (states(&reported), deadline),
             (vec![Ended, Ended], None),
-            "bounded"
+            "no report of an end waits longer than the time limit"
         );
     }
 }

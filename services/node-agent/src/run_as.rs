@@ -1,5 +1,6 @@
-//! The system account that work runs under. It is the one its user is mapped to, or a fixed one
-//! without rights. It is never root or another system account, whatever the settings are (S16).
+//! Chooses the account of the node that work runs under: the account that the user is mapped to, or
+//! a fixed account without rights. Work never runs under root or another system account, whatever
+//! the settings are (S16).
 //!
 //! Only an agent that is root can run work under other accounts. Any other agent runs work under
 //! its own account, as the node label `hayward.run_as` shows.
@@ -15,6 +16,7 @@ use nix::unistd::{Gid, Uid, User, getegid, geteuid};
 /// The default account of work: an unprivileged uid that exists on every Linux.
 const DEFAULT_UID: u32 = 65_534;
 
+/// An account that work can run under.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub uid: u32,
@@ -28,7 +30,7 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
     mapped: BTreeMap<String, Account>,
-    /// Account for all other users. `None` uses the account of the agent, which is not root.
+    /// Account for all other users. `None` means the account of the agent, which is not root then.
     other: Option<Account>,
 }
 
@@ -51,18 +53,23 @@ impl AgentAccount {
 impl Accounts {
     /// Reads the accounts. `users` are pairs such as `ada=alice,ben=2001:2001`.
     ///
-    /// # Errors If an account does not exist, is not allowed, or cannot be used by this agent.
+    /// # Errors
+    /// If an account does not exist, is not allowed, or cannot be used by this agent.
     pub fn new(
         agent: AgentAccount,
         users: &str,
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> anyhow::Result<Self> {
-        let pairs = users.split(',').map(str::trim).filter(|it| !it.is_empty());
+        let pairs = users
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty());
         let mut mapped = BTreeMap::new();
         for pair in pairs {
-            let account = parse_pair(pair).with_context(|| format!("`run_as_users`: {pair:?}"))?;
-            mapped.insert(account.0, account.1);
+            let (user, account) =
+                parse_pair(pair).with_context(|| format!("`run_as_users`: {pair:?}"))?;
+            mapped.insert(user, account);
         }
         let other = match (uid, gid) {
             (Some(uid), gid) => {
@@ -144,8 +151,8 @@ fn account_from_entry(user: User) -> Account {
     }
 }
 
-/// Returns the account with this uid. The default group is that of the account, or the one with the
-/// same number.
+/// Returns the account with this uid. Without `gid`, the group is that of the account, or the group
+/// with the same number if the node does not know the uid.
 fn account_for_ids(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
     let user_entry = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let mut account = user_entry.map_or(

@@ -1,8 +1,8 @@
 //! The interface to a runtime, which runs containers on a real node ([`real`], with its processes
 //! and its container engine) or a simulated one ([`simulated`]).
 //!
-//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides. It
-//! starts each ordered container once per directory and reports the result.
+//! A runtime receives commands and answers later with a [`RuntimeEvent`]. The runtime never decides
+//! what to start: it starts each ordered container once and reports the result.
 
 pub mod docker;
 pub mod process;
@@ -46,6 +46,7 @@ pub enum Event {
     },
     /// The container was killed but does not end, for this reason (F31).
     Stuck(String),
+    /// All processes of the container have ended, or the container never started.
     Ended(Exit),
 }
 
@@ -81,19 +82,21 @@ pub trait Runtime: Send + Sync {
     /// Finds the containers of a previous agent, and watches live ones. A container reported as
     /// [`Evidence::NoTrace`] cannot start any more.
     ///
-    /// # Errors If the state of the node cannot be inspected.
+    /// # Errors
+    /// If the state of the node cannot be inspected.
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>>;
 
     /// Starts the container and returns at once. The intent is already in the journal.
     fn launch(&self, container: Container);
 
-    /// Requests the container to end, gracefully first.
+    /// Asks the container to end, and kills it after its grace.
     fn stop(&self, id: &AllocationId);
 
     /// Deletes the data of an ended container.
     fn forget(&self, id: &AllocationId);
 
     /// Returns at most `max_bytes` of output from `offset` on, among the last `backlog` bytes.
+    /// Returns `None` if there is no such output.
     fn output(
         &self,
         id: &AllocationId,

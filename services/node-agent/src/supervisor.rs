@@ -1,13 +1,13 @@
 //! `supervise DIR`: a small process around one container. It outlives the agent.
 //!
-//! It starts the program once, stores its output within a limit, and ends it on request. It kills
-//! all processes that the program leaves, and writes the exit. It uses no async runtime and no
-//! network.
+//! The supervisor starts the program once, stores the output within a limit, and ends the program
+//! on request. Then it kills all processes that the program leaves, and writes the exit. It uses no
+//! async runtime and no network.
 //!
 //! Invariants:
-//! - A directory is claimed by at most one supervisor, so its program starts at most once (I3).
+//! - At most one supervisor claims a directory, so the program starts at most once (I3).
 //! - `exit.json` appears only when all processes of the container have ended.
-//! - After a stop request before the start, the program does not start.
+//! - If a stop is requested before the start, the program does not start.
 //! - Exclusive work neither starts nor runs without a lease, even without an agent.
 
 mod kill;
@@ -51,7 +51,7 @@ pub const EXIT: &str = "exit.json";
 
 pub use kill::{STUCK, Stuck, stuck_reason};
 
-/// Program to run. The agent writes it to a private file, because it may contain tokens.
+/// The order of a container. The agent writes it to a private file, as it may contain tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
     pub id: AllocationId,
@@ -93,9 +93,10 @@ pub struct Started {
     pub at: Timestamp,
 }
 
-/// Supervisor of a directory. `None` if an agent claimed it to prevent a supervisor.
+/// Record of which process has claimed a directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
+    /// Supervisor of the directory. `None` if an agent claimed it, so that no supervisor begins.
     pub supervisor: Option<ProcessIdentity>,
 }
 
@@ -114,8 +115,7 @@ fn supervise(dir: &Path) -> io::Result<()> {
     sandbox::close_inherited();
     // Signals come first. From here on a stop request is recorded until it can be handled.
     let signals = Signals::listen()?;
-    // The supervisor leaves the session of the terminal and its signals. This fails if it already
-    // leads a session.
+    // The supervisor leaves the session of the terminal. This fails if it already leads a session.
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)?;
     let claim = Claim {
@@ -179,6 +179,7 @@ struct Supervisor<'a> {
     signals: Signals,
     /// Lease of exclusive work. `None` for other work.
     lease: Option<WatchedLease>,
+    /// Reason and progress of the stop. `None` while the program may run.
     stop: Option<Stop>,
     /// Schedule of kill attempts, set while processes are being killed.
     kill_retry: Option<KillRetry>,
@@ -212,7 +213,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the program, unless it must not or cannot start.
+    /// Starts the program. Returns the exit if the program must not or cannot start.
     fn start_program(&mut self) -> Result<(Child, Output), Exit> {
         let setup_failure =
             |action: &'static str| move |error| start_failure(Stage::Setup, action, &error);
@@ -380,7 +381,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits for a signal or output, at most until `next`.
+    /// Waits for a signal, output or the end of the lease, at most until `wake_at`. Reads output.
     fn wait_for_event(&self, output: &mut Output, wake_at: Option<Instant>) {
         let limit = wake_at.map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -477,7 +478,7 @@ fn to_pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Returns whether the program has ended. It can still be waited for. Reaps the orphans it left.
+/// Returns whether the program has ended, without reaping it. Reaps the orphans that it left.
 fn has_ended(leader: Pid) -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {

@@ -24,6 +24,7 @@ use queue::TaskQueue;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_TASK_";
+/// Name, after the prefix, of the variable with the certificate authority.
 const AUTHORITY: &str = "CA";
 
 /// The service that leases tasks, and its certificate authority.
@@ -41,8 +42,8 @@ impl TaskSource {
         }
     }
 
-    /// Returns the current certificate authority as PEM text, because work cannot read the agent's
-    /// files.
+    /// Returns the current certificate authority as PEM text. A path would not be enough, because a
+    /// task runner cannot read the files of the agent.
     fn current_authority(&self) -> Option<Arc<str>> {
         let pem = self.authority.as_ref()?.pem();
         pem.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "no authority"))

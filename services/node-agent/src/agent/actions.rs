@@ -14,7 +14,7 @@ use super::{Agent, Traces};
 use crate::fault_points::{self, Point};
 use crate::runtime::Container;
 
-/// A write that takes longer is reported as a fault.
+/// A write to the journal that takes longer is reported as a fault of the node.
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Agent {
@@ -41,8 +41,8 @@ impl Agent {
                 (Ok(()), action) => self.perform(action),
                 (Err(error), Action::Start { id, incarnation }) => {
                     // The end is reported from memory alone. The report leads to the removal of the
-                    // order. A later agent that still finds the order can start it, because it was
-                    // never started (I3).
+                    // order. A later agent that still finds the order can start the container,
+                    // because no agent has started it (I3).
                     let message = format!("the journal cannot be written: {error}");
                     let exit = exit_for_failed_start(Stage::Setup, error.raw_os_error(), message);
                     let epoch = desired_epoch(&self.desired, &id);

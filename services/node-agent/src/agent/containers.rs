@@ -9,7 +9,9 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
 /// Status to report. It is replaced as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct AgentStatus {
+    /// Position in the desired set. `None` before the first set was received.
     pub cursor: Option<String>,
+    /// Whether the node was inspected and the journal was read.
     pub complete: bool,
     pub containers: Arc<Vec<ContainerReport>>,
     /// Resources granted to live containers, as far as known.

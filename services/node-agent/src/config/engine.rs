@@ -12,7 +12,8 @@ use crate::runtime::docker::{DockerSettings, Limits};
 impl Settings {
     /// Validates the settings. Returns `None` if no engine is configured.
     ///
-    /// # Errors If a setting would give containers forbidden access.
+    /// # Errors
+    /// If a setting would give containers forbidden access.
     pub fn docker(
         &self,
         state_dir: &Path,

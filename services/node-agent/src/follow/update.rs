@@ -1,5 +1,5 @@
-//! The response of a publication, as a follower reads it. It is defined here so that the agent does
-//! not depend on the database of the publisher.
+//! The response of a publication, as the agent reads it. The type is defined here, because the type
+//! of the publisher is in a crate that depends on a database.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,9 @@ use serde::Deserialize;
 /// Response `{ cursor, full, changed, removed }` of a publication.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Update {
+    /// Position after this update.
     pub cursor: String,
+    /// Whether `changed` is the whole desired set.
     pub full: bool,
     pub changed: BTreeMap<String, DesiredEntry>,
     #[serde(default)]
@@ -18,7 +20,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// Returns true if the update contains no change.
+    /// Returns true if the update contains no change. A full set always counts as a change.
     pub fn is_empty(&self) -> bool {
         !self.full && self.changed.is_empty() && self.removed.is_empty()
     }

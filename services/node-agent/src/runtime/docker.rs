@@ -1,8 +1,9 @@
 //! Containers of a container engine on this node, through the API on its local socket (S21).
 //!
-//! The engine keeps containers alive, so they outlive the agent, which finds them again by name and
-//! labels. Further data is in `engine/<id>/`, written before the engine is called. Containers
-//! without the label of this agent are never touched.
+//! The engine keeps containers alive, so containers outlive the agent. A later agent finds them
+//! again by name and labels. Further data of a container is in the folder `engine/<id>/`, which is
+//! written before the engine is called. Containers without the label of this agent are never
+//! touched.
 
 mod container;
 pub mod container_spec;
@@ -45,11 +46,13 @@ pub struct DockerSettings {
     pub state_dir: PathBuf,
     pub node: String,
     pub network: String,
+    /// Mounts of every container, as `HOST:INSIDE` or `HOST:INSIDE:ro`.
     pub mounts: Vec<String>,
     /// Registries from which images may be pulled.
     pub registries: Vec<String>,
+    /// Directories of the node below which work may request mounts.
     pub mountable: Vec<PathBuf>,
-    /// System accounts of work.
+    /// Accounts of the node, by user of the work.
     pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
@@ -65,10 +68,12 @@ struct Inner {
     engine: Engine,
     settings: SpecSettings,
     registries: Vec<String>,
+    /// Directory with the folders of all containers.
     dir: PathBuf,
     events: EventSender,
     /// Stop signals of the containers that have not ended.
     live: Mutex<HashMap<AllocationId, Shutdown>>,
+    /// Whether the engine answered the last health check.
     available: AtomicBool,
 }
 
@@ -106,12 +111,12 @@ impl Docker {
 
     /// Checks whether the engine answers, and logs changes.
     async fn monitor_health(self) {
-        let mut reported = None;
+        let mut last_logged = None;
         loop {
             let health = self.0.engine.ping().await;
             self.0.available.store(health.is_ok(), Ordering::Relaxed);
-            if reported != Some(health.is_ok()) {
-                reported = Some(health.is_ok());
+            if last_logged != Some(health.is_ok()) {
+                last_logged = Some(health.is_ok());
                 match health {
                     Ok(()) => tracing::info!("the container engine answers"),
                     Err(fault) => {
@@ -141,7 +146,7 @@ impl Docker {
         Folder::new(self.0.dir.join(id.as_str()))
     }
 
-    /// Returns whether this container runs or ran in the engine.
+    /// Returns whether this container belongs to the engine, and not to another runtime.
     pub fn contains(&self, id: &AllocationId) -> bool {
         self.0.live.lock().contains_key(id) || self.0.dir.join(id.as_str()).exists()
     }
@@ -184,7 +189,7 @@ impl Docker {
         }
     }
 
-    /// Removes the folder. The sweep removes a remaining container.
+    /// Removes the folder. The next sweep removes the container if it is still in the engine.
     pub fn forget(&self, id: &AllocationId) {
         self.folder(id).remove();
     }

@@ -1,9 +1,9 @@
 //! Containers as processes of this node, each under its own supervisor.
 //!
 //! A container has the directory `containers/<id>/`. The agent writes the order there and starts a
-//! supervisor. From then on the files of the supervisor are the source of truth. A pipe and a
-//! process handle notify the agent of changes. A later agent finds the directory and continues to
-//! watch.
+//! supervisor. From then on the files that the supervisor writes there are the source of truth. A
+//! pipe and a process handle notify the agent of changes. A later agent finds the directory and
+//! watches the same supervisor.
 
 mod leftovers;
 mod watch;
@@ -34,9 +34,9 @@ use crate::run_as::{Account, Accounts};
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{files, lease, tasks};
 
-/// Variables that a container inherits from the environment of the agent. `ACCOUNT_VARIABLES` are
-/// those that it inherits only under the account of the agent (S17).
-const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
+/// Variables that every container inherits from the environment of the agent (S17).
+const INHERITED_VARIABLES: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
+/// Variables that a container inherits only if it runs under the account of the agent (S17).
 const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
 
 const MAX_LOCK_ATTEMPTS: u32 = 100;
@@ -71,7 +71,9 @@ struct Inner {
 /// A container whose supervisor is starting or running.
 #[derive(Default)]
 struct LiveContainer {
+    /// Handle on the supervisor. `None` while it is being started.
     supervisor: Option<OwnedFd>,
+    /// Time of the first stop request. `None` if there is none.
     stop_requested: Option<Instant>,
     /// Time between the stop request and the kill.
     grace: Duration,
@@ -104,7 +106,7 @@ impl Processes {
             .join(id.as_str())
     }
 
-    /// Creates the directory with the order. It must not exist.
+    /// Creates the directory of the container, which must not exist, and writes the order there.
     fn prepare(&self, container: &Container) -> io::Result<PathBuf> {
         let settings = &self.0.settings;
         let dir = self.container_dir(&container.id);
@@ -181,7 +183,8 @@ impl Processes {
         }
     }
 
-    /// Stores the handle of the supervisor, and stops it if a stop was requested meanwhile.
+    /// Stores the handle of the supervisor. If a stop was requested meanwhile, stops the
+    /// supervisor.
     fn store_handle(&self, id: &AllocationId, handle: Option<OwnedFd>) {
         let mut live = self.0.live.lock();
         let entry = live.entry(id.clone()).or_default();
@@ -215,12 +218,12 @@ impl Processes {
             .await;
     }
 
-    /// Derives the evidence from the files of a directory.
+    /// Derives the evidence from the files of a directory. If no supervisor has claimed the
+    /// directory, none can begin afterwards.
     fn read_evidence(dir: &Path) -> Evidence {
         if let Some(exit) = files::read_json::<Exit>(&dir.join(EXIT)) {
             return Evidence::Exited(exit);
         }
-        // Claims the directory, so that no supervisor can begin any more.
         let claim_without_supervisor = Claim { supervisor: None };
         if files::create_json(&dir.join(CLAIM), &claim_without_supervisor).is_ok() {
             return Evidence::NoTrace;
@@ -236,6 +239,7 @@ impl Processes {
         }
     }
 
+    /// Reads what a previous agent left in a directory. Watches or ends what is still alive.
     fn inspect(&self, dir: &Path) -> Option<(AllocationId, FoundContainer)> {
         let id = AllocationId::new(dir.file_name()?.to_str()?).ok()?;
         let Some(spec) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
@@ -269,7 +273,7 @@ impl Processes {
     }
 }
 
-/// Takes a lock of the kernel, which ends with the process.
+/// Locks the state directory. The kernel releases the lock when this process ends.
 fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
     let mut file = File::create(state_dir.join("lock"))?;
     for _ in 0..MAX_LOCK_ATTEMPTS {
@@ -294,10 +298,10 @@ impl ProcessSettings {
     }
 }
 
-/// Returns the default environment of a program: the listed variables of the agent's environment
-/// (S17).
+/// Returns the default environment of a program (S17). `account` is `None` for the account of the
+/// agent.
 fn base_environment(account: Option<&Account>, work_dir: &Path) -> BTreeMap<String, String> {
-    let mut names = INHERITED.to_vec();
+    let mut names = INHERITED_VARIABLES.to_vec();
     if account.is_none() {
         names.extend(ACCOUNT_VARIABLES);
     }

@@ -1,4 +1,5 @@
-//! A real node. Commands and task runners run as processes, images in its container engine.
+//! The runtime of a real node. Commands and task runners run as processes, and images run in the
+//! container engine of the node.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ impl RealRuntime {
         }
     }
 
+    /// Returns the engine if it has this container.
     fn engine_with(&self, id: &AllocationId) -> Option<&Docker> {
         self.docker.as_ref().filter(|docker| docker.contains(id))
     }

@@ -1,5 +1,6 @@
-//! A simulated node. Containers are async tasks that only wait. Task runners lease real tasks and
-//! report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
+//! The runtime of a simulated node. Containers are async tasks that only wait. Task runners lease
+//! real tasks and report simulated outcomes through the real lease loop. All other parts of the
+//! agent are the same as on a real node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub struct Behaviour {
     pub source: TaskSource,
     /// Duration of a command in milliseconds. With 0, it runs until it is stopped.
     pub container_ms: u64,
+    /// Duration of a task in milliseconds.
     pub task_ms: u64,
     /// Percentage of tasks that fail.
     pub failure_percent: u32,
@@ -36,6 +38,7 @@ pub struct SimulatedRuntime {
     behaviour: Arc<Behaviour>,
     events: EventSender,
     tenure: watch::Receiver<Option<Tenure>>,
+    /// Stop signals of the containers that have not ended.
     live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
 }
 
@@ -239,7 +242,8 @@ async fn run_worker(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interrupti
     }
 }
 
-/// Failures depend only on the number and attempt of a task, so runs are reproducible.
+/// Returns the report of a simulated task. Failures depend only on the number and attempt of the
+/// task, so runs are reproducible.
 fn simulate_outcome(
     behaviour: &Behaviour,
     task: &LeasedTask,

@@ -1,5 +1,5 @@
 //! Retries killing with backoff, and reports processes that do not end. The container keeps its
-//! space until they have ended (F31).
+//! space until these processes have ended (F31).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,9 +17,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Time after the first kill before processes count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Why a container does not end, for display.
+/// Message that a container does not end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
+    /// Why the container does not end, for display.
     pub stuck: String,
 }
 
@@ -42,6 +43,7 @@ impl KillRetry {
         }
     }
 
+    /// Returns whether an attempt is due, and schedules the next one.
     pub fn take_due(&mut self, now: Instant) -> bool {
         if now < self.next_at {
             return false;

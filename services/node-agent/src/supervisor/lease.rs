@@ -1,7 +1,8 @@
 //! Watches the lease of exclusive work, independently of the agent (I4).
 //!
-//! A timer expires at the end of the known lease. Its clock counts suspend, so a node that slept
-//! ends its work when it wakes. The lease file is read only then, not at each renewal.
+//! A timer expires when the known lease requires an action. The clock of the timer counts the time
+//! in suspend, so a node that slept ends its work when it wakes. The lease file is read only when
+//! the timer expires, not at each renewal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +20,7 @@ use crate::machine;
 pub struct WatchedLease {
     file: PathBuf,
     boot_id: String,
+    /// Newest known lease. `None` before the first was read.
     last: Option<Lease>,
     timer: OwnedFd,
 }

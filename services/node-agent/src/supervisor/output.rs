@@ -1,6 +1,6 @@
 //! Stores both output streams of a container, in order and within a limit.
 //!
-//! The program never blocks: the pipe is always drained, and the oldest output is dropped (F36).
+//! The program never blocks: all output is read from the pipe, and the oldest is dropped (F36).
 
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -38,6 +38,7 @@ impl Output {
         Ok((writer.try_clone()?, writer))
     }
 
+    /// Returns the read end, or `None` after the end of the stream.
     pub fn pipe(&self) -> Option<BorrowedFd<'_>> {
         self.reader.as_ref().map(|reader| reader.as_fd())
     }
@@ -58,11 +59,11 @@ impl Output {
 
     /// Reads the rest of the pipe.
     pub fn finish(&mut self) {
-        self.drain();
+        self.read_available();
         self.segments.finish();
     }
 
-    fn drain(&mut self) {
+    fn read_available(&mut self) {
         let now = Timespec::default();
         while let Some(pipe) = self.pipe() {
             let mut fds = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];

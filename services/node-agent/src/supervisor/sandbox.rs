@@ -1,5 +1,5 @@
-//! Restrictions that a supervisor applies to itself before it starts the program, which inherits
-//! them (S18). No code runs between fork and exec.
+//! Restrictions that a supervisor applies to itself before it starts the program. The program
+//! inherits the restrictions, so no code runs between fork and exec (S18).
 
 use std::fs;
 use std::io;

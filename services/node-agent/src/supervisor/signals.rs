@@ -11,7 +11,9 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 pub struct Signals {
+    /// Readable after SIGTERM or SIGCHLD.
     wake: UnixStream,
+    /// Readable after SIGTERM.
     stop: UnixStream,
     /// Receiver of SIGINT and SIGHUP of the terminal, which are ignored.
     _ignored: UnixStream,
@@ -22,7 +24,7 @@ impl Signals {
         let (wake, wake_writer) = UnixStream::pair()?;
         let (stop, stop_writer) = UnixStream::pair()?;
         let (ignored, ignored_writer) = UnixStream::pair()?;
-        // The order makes the stop request readable when the wake-up arrives.
+        // `stop` is registered before `wake`, so that it is readable when `wake` becomes readable.
         pipe::register(SIGTERM, stop_writer)?;
         pipe::register(SIGTERM, wake_writer.try_clone()?)?;
         pipe::register(SIGCHLD, wake_writer)?;
@@ -39,12 +41,13 @@ impl Signals {
 
     /// Returns whether a stop was requested since the last call.
     pub fn stop_requested(&mut self) -> bool {
-        drain(&mut self.wake);
-        drain(&mut self.stop)
+        read_available(&mut self.wake);
+        read_available(&mut self.stop)
     }
 }
 
-fn drain(stream: &mut UnixStream) -> bool {
+/// Reads all that is available. Returns whether there was anything.
+fn read_available(stream: &mut UnixStream) -> bool {
     let mut received = false;
     let mut buffer = [0; 64];
     while let Ok(1..) = stream.read(&mut buffer) {

@@ -1,9 +1,9 @@
-//! The lease loop with job-converter. Each request reports finished tasks, renews the lease of held
-//! ones and asks for more. There is one request at a time.
+//! The loop in which a task runner calls job-converter. Each request reports finished tasks, renews
+//! the lease of unfinished tasks and asks for more tasks. There is one request at a time.
 //!
-//! A failed request is repeated with the same outcomes, which is harmless. If the lease expires
-//! first, all running tasks are ended. Outcomes are still reported. The first outcome of a task
-//! counts.
+//! A failed request is repeated with the same outcomes. That is harmless, because the first outcome
+//! of a task counts. If the lease expires before a request succeeds, all running tasks are ended,
+//! and their outcomes are still reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use super::queue::{QueueState, TaskQueue};
 
 /// Minimum interval between reports, to batch outcomes of short tasks.
 const REPORT_INTERVAL: Duration = Duration::from_millis(40);
-/// Maximum number of outcomes in one request. `MAX_BODY` limits its bytes, because bodies are
-/// limited to 1 MiB.
+/// Maximum number of outcomes in one request.
 const MAX_REPORTS: usize = 200;
-const MAX_BODY: usize = 700_000;
+/// Maximum size of the outcomes in one request, in bytes. job-converter accepts bodies of 1 MiB.
+const MAX_REPORT_BYTES: usize = 700_000;
 /// Time that job-converter may wait for tasks before it answers, in milliseconds.
 const WAIT_MS: u64 = 20_000;
 /// Delay after a response without tasks.
@@ -41,13 +41,17 @@ pub struct LeaseLoop {
     path: String,
     allocation: AllocationId,
     queue: Arc<TaskQueue>,
+    /// Zero of the clock that `lease` uses.
     started_at: Instant,
     lease: Option<Lease>,
+    /// Tasks that will not run here, to be reported in the next request.
     returned: Vec<u64>,
+    /// Whether no more tasks are requested.
     done: bool,
+    /// Number of failed requests in a row, at most 6.
     failures: u32,
-    /// Whether a response was lost, perhaps with tasks. The next request then lists the tasks that
-    /// are held.
+    /// Whether the last response was lost, perhaps with tasks. Another request is then needed,
+    /// which lists the tasks that this runner has.
     response_lost: bool,
     last_response: Option<Instant>,
     /// Time at which the token was first refused. `None` if it is accepted.
@@ -83,7 +87,7 @@ impl LeaseLoop {
         }
     }
 
-    /// Runs until there are no more tasks, or until stopped. `interrupt` ends running tasks.
+    /// Runs until there are no more tasks, or until `stop`. `interrupt` ends running tasks.
     ///
     /// # Errors
     /// If job-converter does not know this runner any more.
@@ -157,6 +161,7 @@ impl LeaseLoop {
             .map_or_else(Instant::now, |response_at| response_at + REPORT_INTERVAL)
     }
 
+    /// Returns when running tasks must be ended.
     fn lease_end(&self) -> Option<Instant> {
         self.lease
             .map(|lease| self.started_at + Duration::from_millis(lease.stop_at_ms()))
@@ -174,8 +179,9 @@ impl LeaseLoop {
         }
     }
 
+    /// Sends one request and handles its response.
     async fn exchange(&mut self, want: u32, wait_ms: u64) -> anyhow::Result<()> {
-        let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_BODY);
+        let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_REPORT_BYTES);
         let want = if self.done { 0 } else { want };
         let sent_ms = millis(self.started_at.elapsed());
         let pending = PendingReports {
@@ -218,7 +224,7 @@ impl LeaseLoop {
                 }
                 Ok(())
             }
-            Err(error) if self.is_final(&error) => {
+            Err(error) if self.is_permanent(&error) => {
                 Err(error).context("job-converter does not know this runner any more")
             }
             Err(_) => {
@@ -233,7 +239,7 @@ impl LeaseLoop {
     }
 
     /// Returns whether retries are useless, because the job is gone or the token is not for it.
-    fn is_final(&mut self, error: &ClientError) -> bool {
+    fn is_permanent(&mut self, error: &ClientError) -> bool {
         match error.problem().map(|problem| &problem.code) {
             Some(Code::NotFound | Code::Forbidden) => true,
             Some(Code::Unauthenticated) => {
@@ -255,7 +261,8 @@ impl LeaseLoop {
         call.timeout(timeout).send().await
     }
 
-    /// Returns waiting tasks, lets running ones finish within the grace, and reports.
+    /// Gives waiting tasks back to job-converter, lets running tasks finish within the grace, and
+    /// reports.
     async fn finish(mut self, grace: Duration, interrupt: impl Fn()) -> anyhow::Result<()> {
         let deadline = Instant::now() + grace;
         let kill_at = deadline
@@ -295,7 +302,8 @@ impl LeaseLoop {
     }
 }
 
-/// Outcomes in a request that is under way. They return to the queue unless they were accepted.
+/// Outcomes in a request that is under way. On drop, outcomes that were not accepted return to the
+/// queue.
 struct PendingReports {
     queue: Arc<TaskQueue>,
     finished: Vec<TaskReport>,

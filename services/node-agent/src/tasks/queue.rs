@@ -1,4 +1,4 @@
-//! Queue of waiting and finished tasks, between the lease loop and the worker threads.
+//! Queue of waiting, running and finished tasks, between the lease loop and the workers.
 //!
 //! The lease loop is woken only when a request is due, not for each task, to avoid context switches
 //! for short tasks.
@@ -16,16 +16,18 @@ pub struct TaskQueue {
     task_available: Condvar,
     /// Notifies asynchronous workers of new tasks.
     async_task_available: Notify,
-    /// Notifies the lease loop.
+    /// Notifies the lease loop that a request may be due.
     pub changed: Notify,
 }
 
 struct Inner {
     waiting: VecDeque<LeasedTask>,
+    /// Numbers of the running tasks.
     running: Vec<u64>,
+    /// Outcomes that are not yet accepted.
     finished: Vec<TaskReport>,
     batch_sizer: BatchSizer,
-    /// Number of waiting tasks below which the lease loop is woken.
+    /// Number of waiting tasks at which the lease loop is woken.
     wake_threshold: usize,
     closed: bool,
     /// Whether no more tasks may start.
@@ -122,6 +124,7 @@ impl TaskQueue {
         }
     }
 
+    /// Records the outcome of a running task.
     pub fn finish(&self, report: TaskReport) {
         let mut inner = self.inner.lock();
         if !report.interrupted {
@@ -130,7 +133,8 @@ impl TaskQueue {
         inner.running.retain(|task| *task != report.task);
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
-        // The first outcome starts the report interval. Later ones notify only if they are urgent.
+        // The first outcome starts the report interval. Later outcomes notify the lease loop only
+        // if more tasks are needed.
         let notify =
             inner.finished.len() == 1 || idle || inner.waiting.len() == inner.wake_threshold;
         drop(inner);
@@ -144,17 +148,18 @@ impl TaskQueue {
         let waiting = u32::try_from(inner.waiting.len()).unwrap_or(u32::MAX);
         let running = u32::try_from(inner.running.len()).unwrap_or(u32::MAX);
         let finished = inner.finished.len();
-        let held = waiting.saturating_add(running);
+        let unfinished = waiting.saturating_add(running);
         QueueState {
             waiting,
             running,
             finished,
-            want: inner.batch_sizer.request_count(held),
+            want: inner.batch_sizer.request_count(unfinished),
         }
     }
 
-    /// Returns the oldest outcomes that fit into one request, and all other tasks held here. Both
-    /// are read together, because a task in neither list would be leased to another runner.
+    /// Takes the oldest outcomes that fit into one request. Returns them, and the numbers of all
+    /// other tasks of this runner. Both lists are read together, because a task in neither list
+    /// would be leased to another runner.
     pub fn take_finished(&self, max_count: usize, max_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
         let mut inner = self.inner.lock();
         let mut remaining = max_bytes;

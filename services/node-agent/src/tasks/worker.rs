@@ -23,8 +23,9 @@ use super::queue::TaskQueue;
 use super::tee::Tee;
 use crate::machine;
 
-/// The worker threads.
+/// The worker threads of a task runner.
 pub struct TaskThreads {
+    /// Each thread, with the pipe that interrupts its task.
     threads: Vec<(JoinHandle<()>, PipeWriter)>,
 }
 
@@ -70,7 +71,9 @@ impl TaskThreads {
 }
 
 struct Worker {
+    /// Pipe with one byte for each interrupt.
     interrupts: PipeReader,
+    /// Environment that tasks inherit.
     environment: Vec<(String, String)>,
 }
 
@@ -149,7 +152,7 @@ impl Worker {
         Ok((command.spawn()?, reader))
     }
 
-    /// Waits for the end of the program, even if other processes still hold its output.
+    /// Waits for the end of the program, even if other processes still have its output open.
     fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<TaskEnd> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let Some(handle) = machine::open_pidfd(child.id()) else {
@@ -167,7 +170,7 @@ impl Worker {
                 if interrupted {
                     fds.truncate(1);
                 }
-                let interrupts = fds.len() > 1;
+                let polls_interrupts = fds.len() > 1;
                 if output_open {
                     fds.push(PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN));
                 }
@@ -175,7 +178,7 @@ impl Worker {
                 let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
                 (
                     ready[0],
-                    interrupts && ready[1],
+                    polls_interrupts && ready[1],
                     output_open && ready[ready.len() - 1],
                 )
             };
@@ -321,7 +324,7 @@ mod tests {
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let deadline = Instant::now() + std::time::Duration::from_secs(10);
         while !(state().is_empty() || state().contains(") Z ")) {
-            assert!(Instant::now() < deadline, "{pid} lives");
+            assert!(Instant::now() < deadline, "process {pid} is still alive");
             std::thread::yield_now();
         }
     }

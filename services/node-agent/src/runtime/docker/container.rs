@@ -1,8 +1,8 @@
 //! The lifecycle of one container of the engine, from its folder to its exit.
 //!
 //! Invariants:
-//! - The engine is asked to start a container at most once, and that is recorded before (I3).
-//! - Without an answer of the engine, a program that may run never counts as ended.
+//! - The engine is asked to start a container at most once. The request is recorded before (I3).
+//! - A program that may run does not count as ended while the engine does not answer.
 //! - An exit is on disk before the container is removed from the engine.
 
 use std::time::{Duration, Instant};
@@ -20,9 +20,11 @@ use super::{Docker, container_spec, logs, mounts};
 use crate::backoff::Backoff;
 use crate::runtime::{Container, Event};
 
+/// Interval of inspections while the engine reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of inspections while a start is not confirmed, or after a failed call.
 const SHORT_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time limit for reading the last output after the end.
+/// Time limit for reading the remaining output after the end of a container.
 const REMAINING_OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub const RUNTIME_DOWN: &str = "runtime_down";
@@ -179,7 +181,7 @@ impl Docker {
         })
     }
 
-    /// Watches until the end.
+    /// Watches a container that may have been started, until its end. Returns its exit.
     async fn watch_until_end(
         &self,
         folder: &Folder,
@@ -236,6 +238,7 @@ impl Docker {
         }
     }
 
+    /// Writes the exit, removes the container from the engine, and reports the end.
     async fn finish(&self, folder: &Folder, record: &LaunchRecord, mut exit: Exit) {
         exit.ended_at = exit.ended_at.or_else(|| Some(SystemClock.now()));
         match folder.write_exit(&exit) {
@@ -317,6 +320,7 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Starts to copy the output, unless that has begun.
     fn start_copying(&mut self, id: &str) {
         let (docker, id, folder) = (self.docker.clone(), id.to_owned(), self.folder.clone());
         self.copy_task.get_or_insert_with(|| {
@@ -327,7 +331,7 @@ impl<'a> Watch<'a> {
         });
     }
 
-    /// Reads the remaining output within the time limit.
+    /// Waits until all output is copied, within the time limit.
     async fn read_remaining_output(&mut self, id: &str) {
         self.start_copying(id);
         if let Some(copy_task) = &mut self.copy_task
@@ -349,7 +353,8 @@ impl Drop for Watch<'_> {
 }
 
 impl Docker {
-    /// Stops the container, and retries until it has ended. It keeps its space until then (W16).
+    /// Stops the container, and retries until it has ended. The container keeps its space until
+    /// then (W16).
     async fn stop_until_ended(&self, id: &str, grace_ms: u64) {
         // The engine takes the grace in whole seconds.
         let mut grace = i32::try_from(grace_ms.div_ceil(1000)).unwrap_or(i32::MAX);

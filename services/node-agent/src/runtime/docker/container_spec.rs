@@ -1,10 +1,12 @@
-//! Builds the engine's description of a container. All its permissions and limits are set here.
+//! Builds the description of a container for the engine. All permissions and limits of the
+//! container are set here.
 //!
 //! - A container never runs as root or with an id below [`MIN_USER_ID`].
-//! - It has only the argument vector and environment of the submission.
-//! - Its memory, cpu and processes are limited. It has no capabilities and gets no new privileges.
-//! - It has no privileged mode, devices or host namespaces. It sees only the host files that the
-//!   settings list (S21).
+//! - A container has only the argument vector and environment of the submission.
+//! - Memory, cpu and the number of processes are limited. There are no capabilities and no new
+//!   privileges.
+//! - There is no privileged mode, no device and no host namespace. A container sees only the host
+//!   files that the settings list (S21).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -35,7 +37,7 @@ pub struct SpecSettings {
     pub node: String,
     /// Identity of this agent. Another agent may use the same engine.
     pub owner: String,
-    /// System accounts of work.
+    /// Accounts of the node, by user of the work.
     pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
@@ -50,7 +52,8 @@ pub struct SpecSettings {
     pub output_limit_bytes: u64,
 }
 
-/// Returns a name that is unique per incarnation, so that a second container of it is refused (I3).
+/// Returns a name that is unique per incarnation, so that the engine refuses a second container of
+/// the same incarnation (I3).
 pub fn container_name(id: &AllocationId, incarnation: u64) -> String {
     format!("hayward.{id}.{incarnation}")
 }
@@ -69,7 +72,10 @@ pub fn is_ours(
         && has_value(INCARNATION, &incarnation.to_string())
 }
 
-/// # Errors Returns a message for the user if the submission is invalid.
+/// Returns the request that creates a container.
+///
+/// # Errors
+/// Returns a message for the user if the submission is invalid.
 pub fn create_body(
     container: &Container,
     argv: &[String],
@@ -87,8 +93,8 @@ pub fn create_body(
     ];
     Ok(ContainerCreateBody {
         image: Some(form.image.clone()),
-        // Both are set. Otherwise the entry point of the image would get the program as an
-        // argument.
+        // `entrypoint` and `cmd` are both set. Otherwise the entry point of the image would get the
+        // program as an argument.
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
         env: Some(environment_variables(container)),
@@ -154,9 +160,9 @@ fn environment_variables(container: &Container) -> Vec<String> {
     variables.into_iter().map(format_pair).collect()
 }
 
-/// Returns the account that the container runs under. It is the one its user is mapped to, else the
-/// one of the settings, else the one of the submission, else [`DEFAULT_UID`]. With mounts, the
-/// submission may not choose the account (S16).
+/// Returns the account that the container runs under, as `uid:gid`. The first of these applies: the
+/// account that the user is mapped to, the account of the settings, the account of the submission,
+/// [`DEFAULT_UID`]. With mounts, the submission may not choose the account (S16).
 fn resolve_account(
     user: &UserName,
     form: &ContainerForm,

@@ -1,5 +1,5 @@
-//! Client of a container engine on its local socket. Each call has a time limit, and a missing
-//! response proves nothing (F31).
+//! Client of a container engine on its local socket. Each call has a time limit. After a missing
+//! response, the effect of a call is unknown (F31).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,10 +28,11 @@ pub struct Limits {
     pub quick_call: Duration,
     /// Limit for creating, starting and removing a container.
     pub slow_call: Duration,
+    /// Limit for pulling an image.
     pub pull: Duration,
-    /// Time that a launch waits for an engine that does not answer, before it fails.
+    /// Time for which a launch waits for an engine that does not answer, before the launch fails.
     pub launch_retry: Duration,
-    /// Time during which a start without a response may still happen.
+    /// Time after a start request without a response, during which the container may still start.
     pub start_confirmation: Duration,
     /// Interval of sweeps for orphaned containers.
     pub sweep_interval: Duration,
@@ -59,7 +60,9 @@ pub enum Fault {
     Missing(String),
     /// The object exists already.
     Conflict(String),
+    /// The engine reports any other error.
     Refused {
+        /// HTTP status.
         status: u16,
         message: String,
     },
@@ -276,7 +279,8 @@ impl Engine {
         Ok(labelled.collect())
     }
 
-    /// Streams the output from this second until the end. Each piece begins with a timestamp.
+    /// Streams the output from the Unix second `since` until the container ends. Each piece begins
+    /// with a timestamp.
     pub async fn logs(
         &self,
         id: &str,

@@ -1,7 +1,8 @@
-//! The folder of one container, created before the engine is called.
+//! The folder of one container of the engine, created before the engine is called.
 //!
-//! Each request to the engine is recorded here first, so that a later agent knows what may have
-//! been done. Without [`Folder::start_requested`] the program was never started.
+//! A start or stop is recorded in the folder before the engine is called, so that a later agent
+//! knows what the engine may have done. Without [`Folder::start_requested`] the program was never
+//! started.
 
 use std::fs;
 use std::io;
@@ -20,6 +21,7 @@ const STOP_REQUESTED: &str = "stop-asked";
 const EXIT: &str = "exit.json";
 const POSITION: &str = "output.place";
 
+/// The order that the container was created for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchRecord {
     pub id: AllocationId,
@@ -62,7 +64,7 @@ impl Folder {
     }
 
     pub fn record_start(&self, started: &Started) {
-        // The record is not required, because a later agent can ask the engine again.
+        // A failure is ignored, because a later agent can ask the engine again.
         let _ = files::replace_json(&self.0.join(STARTED), started);
     }
 
@@ -71,7 +73,7 @@ impl Folder {
     }
 
     pub fn record_stop_request(&self) {
-        // Without the record, the end would count as the program's own.
+        // Without the record, a later agent would attribute the end to the program.
         if let Err(error) = files::replace(&self.0.join(STOP_REQUESTED), b"") {
             tracing::warn!(folder = %self.0.display(), %error, "cannot record the stop");
         }
@@ -89,11 +91,12 @@ impl Folder {
         files::read_json(&self.0.join(EXIT))
     }
 
-    /// Returns the directory of the output.
+    /// Returns the path of the folder, which also contains the output.
     pub fn dir(&self) -> &Path {
         &self.0
     }
 
+    /// Returns the file with the position up to which the output was copied.
     pub fn position_file(&self) -> PathBuf {
         self.0.join(POSITION)
     }

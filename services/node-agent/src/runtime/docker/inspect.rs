@@ -19,6 +19,7 @@ pub struct Inspection {
 pub enum Stage {
     /// The container exists, but its program was never started.
     Created,
+    /// The program runs. `pid` is 0 if the engine does not report it.
     Running {
         pid: u32,
         at: Option<Timestamp>,
@@ -112,7 +113,7 @@ mod tests {
             "OOMKilled": true, "Error": "", "FinishedAt": "2026-11-21T21:00:01Z",
         });
         let Stage::Ended(end) = read_stage(exited) else {
-            panic!("it is over");
+            panic!("the container has not ended");
         };
         assert!(end.out_of_memory && end.code == 137 && end.error.is_none());
     }

@@ -1,8 +1,8 @@
 //! Copies both output streams of a container from the engine into log segments.
 //!
-//! The engine puts a timestamp in front of each piece. The last timestamp is stored next to the
-//! segments. A later agent continues after it, even if the engine has rotated its own files. The
-//! oldest output is dropped (F36).
+//! The engine puts a timestamp in front of each piece of output. The last timestamp is stored next
+//! to the segments. A later agent continues after that timestamp, even if the engine has rotated
+//! its own files. The oldest output is dropped (F36).
 //!
 //! During a rotation the engine may send the last line twice in one stream. A complete line with
 //! the same timestamp and bytes as the previous one is treated as a repetition.
@@ -73,7 +73,7 @@ async fn is_removed(engine: &Engine, id: &str) -> bool {
     matches!(engine.inspect(id).await, Err(Fault::Missing(_)))
 }
 
-/// Reads the stream. Returns true if all output was read.
+/// Reads one stream of output. Returns true at its end, and false if it stays silent for too long.
 async fn read_stream(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
     let since = copy.since_second();
     copy.position.repeated = 0;
@@ -102,9 +102,10 @@ async fn read_stream(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Re
     }
 }
 
-/// Position of the copied output.
+/// Position up to which the output was copied.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct CopyPosition {
+    /// Number of copied bytes.
     bytes: u64,
     /// Timestamp of the last copied piece. All timestamps have the same number of digits.
     at: String,
@@ -134,8 +135,8 @@ impl CopyPosition {
         let line = hash_complete_line(&piece[space + 1..]);
         if at == self.at {
             self.repeated += 1;
-            // A part of a long line may be dropped. It is not counted, but the end of the line is
-            // still appended.
+            // A part of a long line may have been dropped. The end of that line is still appended,
+            // although it looks like a repetition.
             let ends_dropped_line = line.is_some() && self.line.is_none();
             let is_repetition =
                 self.repeated <= self.count || (self.line.is_some() && self.line == line);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_repeated_by_the_engine_is_taken_once() {
+    fn a_line_repeated_by_the_engine_is_copied_once() {
         let mut position = CopyPosition::default();
         let first = ["1 xx", "1 xx", "1 \n", "2 end\n", "2 end\n"];
         assert_eq!(read(&mut position, &first), "xxxx\nend\n");
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_is_taken_after_its_parts_were_dropped() {
+    fn the_end_of_a_line_is_copied_after_its_parts_were_dropped() {
         let mut position = CopyPosition::default();
         assert_eq!(read(&mut position, &["1 x", "1 x", "1 x"]), "xxx");
         let reopened = ["1 x", "1 \n", "2 end\n"];
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(read(&mut position, &reopened[1..]), "");
     }
 
-    fn text(folder: &Folder) -> (u64, String) {
+    fn read_stored(folder: &Folder) -> (u64, String) {
         let (offset, bytes) = log_segments::read(folder.dir(), 0, 1000, 1000).unwrap();
         (offset, String::from_utf8(bytes).unwrap())
     }
@@ -281,14 +282,14 @@ mod tests {
         let mut copy = OutputCopy::open(&folder, 10).unwrap();
         copy.write(b"12345678").unwrap();
         copy.write(b"90abc").unwrap();
-        assert_eq!(text(&folder), (5, "67890".to_owned()));
+        assert_eq!(read_stored(&folder), (5, "67890".to_owned()));
         assert_eq!(
             log_segments::read(folder.dir(), 10, 9, 9).unwrap().1,
             b"abc"
         );
         let mut copy = OutputCopy::open(&folder, 10).unwrap();
         copy.write(b"defgh").unwrap();
-        assert_eq!(text(&folder), (10, "abcde".to_owned()));
+        assert_eq!(read_stored(&folder), (10, "abcde".to_owned()));
         assert_eq!(
             log_segments::read(folder.dir(), 15, 9, 9).unwrap().1,
             b"fgh"
@@ -296,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn output_after_the_stored_position_is_written_again() {
+    fn output_after_the_stored_position_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 100).unwrap();
-        copy.write(b"noted").unwrap();
+        copy.write(b"stored").unwrap();
         copy.segments.append(b"torn");
         let mut copy = OutputCopy::open(&folder, 100).unwrap();
         copy.write(b" again").unwrap();
-        assert_eq!(text(&folder), (0, "noted again".to_owned()));
+        assert_eq!(read_stored(&folder), (0, "stored again".to_owned()));
     }
 }

@@ -1,5 +1,5 @@
-//! Checks mounts requested by work. The policy of the pool has permitted them, and the settings of
-//! this node must permit them too. Links are resolved before the check (S21).
+//! Checks the mounts that work requests. The policy of the pool has permitted the mounts, and the
+//! settings of this node must permit them too. Links are resolved before the check (S21).
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,25 @@ use hayward_vocabulary::launch::{Mount, is_plain_path};
 
 use super::container_spec::SpecSettings;
 
+/// Returns the mount as the engine expects it: `HOST:INSIDE:MODE`.
 pub fn bind_spec(mount: &Mount) -> String {
     let mode = if mount.read_only { "ro" } else { "rw" };
     format!("{}:{}:{mode}", mount.source, mount.target)
 }
 
-/// # Errors Returns the reason if the node does not permit a mount.
+/// Checks that this node permits all mounts of the container.
+///
+/// # Errors
+/// Returns the reason if the node does not permit a mount.
 pub fn check_permitted(form: &ContainerForm, settings: &SpecSettings) -> Result<(), String> {
     for mount in &form.mounts {
-        check(mount, settings).map_err(|reason| format!("the mount {}: {reason}", mount.source))?;
+        check_mount(mount, settings)
+            .map_err(|reason| format!("the mount {}: {reason}", mount.source))?;
     }
     Ok(())
 }
 
-fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
+fn check_mount(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
     if !is_plain_path(&mount.source) || !is_plain_path(&mount.target) {
         return Err("it is not a normalized absolute path".to_owned());
     }
@@ -81,16 +86,16 @@ mod tests {
             processes_limit: 1,
             output_limit_bytes: 1,
         };
-        let check_mount = |mountable: &[&str], source: &str| {
+        let check_source = |mountable: &[&str], source: &str| {
             let mount = Mount {
                 source: path(source).to_str().unwrap().to_owned(),
                 target: "/x".into(),
                 read_only: true,
             };
-            check(&mount, &settings(mountable))
+            check_mount(&mount, &settings(mountable))
         };
-        assert_eq!(check_mount(&["srv"], "srv/data"), Ok(()));
-        assert_eq!(check_mount(&["srv"], "srv/in"), Ok(()));
+        assert_eq!(check_source(&["srv"], "srv/data"), Ok(()));
+        assert_eq!(check_source(&["srv"], "srv/in"), Ok(()));
         for (mountable, source) in [
             (&[] as &[&str], "srv/data"),
             (&["srv/da"], "srv/data"),
@@ -103,7 +108,7 @@ mod tests {
             (&["srv"], "srv/../other"),
         ] {
             assert!(
-                check_mount(mountable, source).is_err(),
+                check_source(mountable, source).is_err(),
                 "{mountable:?} {source}"
             );
         }

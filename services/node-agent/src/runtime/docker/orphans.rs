@@ -8,11 +8,12 @@ use hayward_vocabulary::AllocationId;
 use super::{Docker, container_spec};
 
 impl Docker {
+    /// Removes orphaned containers at each interval, without end.
     pub(super) async fn sweep(self) {
         let mut reported_count = 0;
         loop {
             let label = format!("{}={}", container_spec::NODE, self.0.settings.node);
-            // Retried at the next sweep if the engine does not answer.
+            // If the engine does not answer, the next sweep tries again.
             if let Ok(found) = self.0.engine.list_with_label(label).await {
                 let mut foreign_count = 0;
                 for (id, labels) in found {
@@ -37,8 +38,8 @@ impl Docker {
         }
     }
 
-    /// Returns whether the folder of a container exists. The folder is created first, so a missing
-    /// one was removed.
+    /// Returns whether a folder of this incarnation exists and contains no exit. The folder is
+    /// created before the container, so a container without a folder was forgotten.
     fn is_wanted(&self, labels: &HashMap<String, String>) -> bool {
         let id = labels.get(container_spec::ALLOCATION);
         let Some(id) = id.and_then(|id| AllocationId::new(id.as_str()).ok()) else {

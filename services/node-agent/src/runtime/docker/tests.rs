@@ -1,4 +1,5 @@
-//! Tests of the runtime with a fake engine that misbehaves.
+//! Tests of the Docker runtime with a fake engine that can misbehave. Each test starts with an
+//! agent without containers, and with a listening engine that has all images.
 
 mod fake_engine;
 
@@ -168,7 +169,7 @@ fn cause_and_code(exit: &Exit) -> (ExitCause, Option<&str>) {
 }
 
 #[tokio::test]
-async fn a_container_runs_from_order_to_exit() {
+async fn a_container_starts_reports_its_exit_and_is_removed() {
     let mut fixture = Fixture::new();
     fixture.engine.change(|state| {
         let timestamp = "2026-11-21T21:00:00.000000001Z".to_owned();
@@ -291,7 +292,11 @@ async fn a_silent_engine_ends_no_running_container() {
             ExitCause::Success,
             "{behaviour:?}"
         );
-        assert_eq!(fixture.engine.read(|state| state.starts), 1, "I3");
+        assert_eq!(
+            fixture.engine.read(|state| state.starts),
+            1,
+            "the start is requested once (I3)"
+        );
     }
 }
 
@@ -345,7 +350,7 @@ async fn a_container_of_another_agent_with_the_same_name_is_not_started() {
     assert_eq!(
         remaining,
         (0, 1),
-        "a stranger is neither started nor removed"
+        "a container of another agent is neither started nor removed"
     );
 }
 
@@ -428,7 +433,7 @@ async fn orphans_are_removed_and_other_containers_are_not() {
 }
 
 #[tokio::test]
-async fn a_container_removed_from_the_engine_has_ended() {
+async fn a_container_removed_from_the_engine_ends_as_a_node_fault() {
     let mut fixture = Fixture::new();
     fixture.launch("image");
     fixture.expect_started().await;

@@ -1,5 +1,6 @@
-//! Ends processes of a container that has lost its supervisor or folder. They are identified by
-//! more than their process id, and the container counts as ended only when all are gone (I17).
+//! Ends the processes that are left of a container without a supervisor or folder. The processes
+//! are identified by more than their process id. The container counts as ended only when all its
+//! processes have ended (I17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,22 +16,25 @@ use crate::machine::{self, ProcessIdentity};
 use crate::orphan_processes::{self, ContainerProcess};
 use crate::supervisor::{EXIT, STARTED, Started, stuck_reason};
 
-/// Maximum number of passes over the members of a group. Killed processes may have forked before.
-const PASSES: u32 = 100;
-/// Interval of polls after a kill. Recovery waits no longer.
+/// Maximum number of passes over the members of a process group. Several passes are needed, because
+/// killed processes may have forked before.
+const MAX_PASSES: u32 = 100;
+/// Interval of polls after a kill, when the agent starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-const POLLS: u32 = 60;
+/// Maximum number of polls, so that the start of the agent is not delayed for longer.
+const MAX_POLLS: u32 = 60;
+/// First and longest pause between two kills of the same processes.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Time after which processes count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// Time added to the grace before a supervisor is killed.
-const MARGIN: Duration = Duration::from_secs(10);
+const KILL_MARGIN: Duration = Duration::from_secs(10);
 /// Grace of an orphaned supervisor, whose own grace is unknown.
 const ORPHAN_GRACE: Duration = Duration::from_secs(10);
 
 impl Processes {
-    fn containers(&self) -> PathBuf {
+    fn containers_dir(&self) -> PathBuf {
         self.0.settings.state_dir.join("containers")
     }
 
@@ -44,7 +48,7 @@ impl Processes {
             // been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
-        let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|it| it.program);
+        let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|started| started.program);
         let group_processes = leader
             .into_iter()
             .filter(ProcessIdentity::is_alive)
@@ -52,16 +56,17 @@ impl Processes {
                 let members = machine::group_members(&leader);
                 std::iter::once(leader).chain(members)
             });
-        let orphans = orphan_processes::find_all(&self.containers()).into_iter();
+        let orphans = orphan_processes::find_all(&self.containers_dir()).into_iter();
         let marked_processes = orphans
             .filter(|orphan| orphan.id == *id)
-            .map(|it| it.process);
+            .map(|orphan| orphan.process);
         let processes = cgroup_processes
             .chain(group_processes)
             .chain(marked_processes);
         let processes =
             processes.filter(|process| process.pid != std::process::id() && process.is_alive());
-        let by_pid: BTreeMap<u32, ProcessIdentity> = processes.map(|it| (it.pid, it)).collect();
+        let by_pid: BTreeMap<u32, ProcessIdentity> =
+            processes.map(|process| (process.pid, process)).collect();
         by_pid.into_values().collect()
     }
 
@@ -79,7 +84,7 @@ impl Processes {
     /// Ends all leftovers at the start of the agent. Returns false if processes are still alive.
     pub(super) fn end_leftovers(&self, id: &AllocationId, dir: &Path) -> bool {
         let mut remaining = self.kill_leftovers(id, dir);
-        for _ in 0..POLLS {
+        for _ in 0..MAX_POLLS {
             remaining.retain(ProcessIdentity::is_alive);
             if remaining.is_empty() {
                 // Processes may have forked meanwhile, so the leftovers are killed once more.
@@ -93,7 +98,8 @@ impl Processes {
         false
     }
 
-    /// Kills with backoff until all processes are gone. Reports if that takes long.
+    /// Kills the processes of a container with backoff, until all have ended. Reports the container
+    /// as stuck if that takes long.
     pub(super) async fn wait_until_gone(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
         let (mut pause, mut waited, mut reported) = (FIRST_PAUSE, Duration::ZERO, false);
         loop {
@@ -126,36 +132,40 @@ impl Processes {
         });
     }
 
-    /// Kills a supervisor that does not stop in time, unless it is retrying a kill itself (F31).
+    /// Kills a supervisor that does not stop in time, unless the supervisor itself retries a kill
+    /// (F31).
     pub(super) fn kill_if_stuck(&self, id: AllocationId, grace: Duration) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(grace + MARGIN).await;
+            tokio::time::sleep(grace + KILL_MARGIN).await;
             let stop_requested = runtime
                 .0
                 .live
                 .lock()
                 .get(&id)
-                .and_then(|it| it.stop_requested);
+                .and_then(|entry| entry.stop_requested);
             // A new container may have the same id.
-            if stop_requested.is_none_or(|requested_at| requested_at.elapsed() < grace + MARGIN) {
+            if stop_requested
+                .is_none_or(|requested_at| requested_at.elapsed() < grace + KILL_MARGIN)
+            {
                 return;
             }
             let dir = runtime.container_dir(&id);
-            let is_handled = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
-            if !is_handled && runtime.kill_supervisor(&id) {
+            let is_retrying_or_ended =
+                dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
+            if !is_retrying_or_ended && runtime.kill_supervisor(&id) {
                 tracing::warn!(container = %id, "its supervisor did not stop in time and was \
                     killed");
             }
         });
     }
 
-    /// Ends live processes of containers without a folder. A previous agent started them. Their
-    /// orders are not obeyed again.
+    /// Ends live processes of containers without a folder, and adds these containers to `found`. A
+    /// previous agent started them, so their orders are not obeyed again.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, FoundContainer>) {
-        let containers = self.containers();
-        let processes = orphan_processes::find_all(&containers);
-        let has_no_folder = |id: &AllocationId| !containers.join(id.as_str()).exists();
+        let containers_dir = self.containers_dir();
+        let processes = orphan_processes::find_all(&containers_dir);
+        let has_no_folder = |id: &AllocationId| !containers_dir.join(id.as_str()).exists();
         let mut orphans: BTreeMap<AllocationId, Vec<ContainerProcess>> = BTreeMap::new();
         for orphan in processes
             .into_iter()
@@ -164,14 +174,18 @@ impl Processes {
             orphans.entry(orphan.id.clone()).or_default().push(orphan);
         }
         for (id, orphans) in orphans {
-            let incarnation = orphans.iter().map(|it| it.incarnation).max().unwrap_or(0);
+            let incarnation = orphans
+                .iter()
+                .map(|orphan| orphan.incarnation)
+                .max()
+                .unwrap_or(0);
             tracing::warn!(container = %id, processes = orphans.len(), "an orphan is ended");
-            let pid = orphans.iter().find(|it| !it.is_supervisor);
+            let program = orphans.iter().find(|orphan| !orphan.is_supervisor);
             let orphan = FoundContainer {
                 incarnation,
                 epoch: 0,
                 boot_id: Some(self.0.settings.boot_id.clone()),
-                pid: pid.map(|orphan| orphan.process.pid),
+                pid: program.map(|orphan| orphan.process.pid),
                 started_at: None,
                 evidence: Evidence::Orphan,
             };
@@ -190,16 +204,22 @@ impl Processes {
         }
     }
 
-    /// Stops supervisors gracefully first, so that they end their processes.
+    /// Ends an orphaned container in the background. Supervisors are asked first, because each of
+    /// them ends its own processes.
     fn end_orphan(&self, id: AllocationId, incarnation: u64, orphans: Vec<ContainerProcess>) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            let supervisors: Vec<_> = orphans.iter().filter(|it| it.is_supervisor).collect();
+            let supervisors: Vec<_> = orphans
+                .iter()
+                .filter(|orphan| orphan.is_supervisor)
+                .collect();
             for orphan in &supervisors {
                 orphan.process.signal(Signal::TERM);
             }
             let mut waited = Duration::ZERO;
-            while waited < ORPHAN_GRACE && supervisors.iter().any(|it| it.process.is_alive()) {
+            while waited < ORPHAN_GRACE
+                && supervisors.iter().any(|orphan| orphan.process.is_alive())
+            {
                 tokio::time::sleep(FIRST_PAUSE).await;
                 waited += FIRST_PAUSE;
             }
@@ -220,7 +240,7 @@ fn end_group(leader: &ProcessIdentity) {
     if !leader.signal(Signal::STOP) {
         return;
     }
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let members = machine::group_members(leader);
         if members.is_empty() {
             break;

@@ -1,5 +1,6 @@
-//! Watches supervisors: own ones by a pipe, adopted ones by a process handle. The start and the
-//! stuck message of an adopted one are polled.
+//! Watches the supervisors of containers. A supervisor that this agent started is watched by a
+//! pipe. An adopted supervisor, which an earlier agent started, is watched by a process handle and
+//! by polling its files.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::files;
 use crate::machine::{self, ProcessIdentity};
 use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, STUCK, Started, Stuck};
 
+/// Poll interval for the start of the program under an adopted supervisor.
 const START_POLL: Duration = Duration::from_millis(20);
 /// Poll interval for the stuck message of an adopted supervisor, which has no pipe to this agent.
 const STUCK_POLL: Duration = Duration::from_secs(2);
@@ -85,7 +87,7 @@ impl Processes {
     pub(super) fn kill_supervisor(&self, id: &AllocationId) -> bool {
         let live = self.0.live.lock();
         let supervisor = live.get(id).and_then(|entry| entry.supervisor.as_ref());
-        supervisor.is_some_and(|it| pidfd_send_signal(it, Signal::KILL).is_ok())
+        supervisor.is_some_and(|handle| pidfd_send_signal(handle, Signal::KILL).is_ok())
     }
 
     fn spawn(&self, dir: &Path, incarnation: u64) -> std::io::Result<Child> {
@@ -139,7 +141,7 @@ impl Processes {
         });
     }
 
-    /// Watches a supervisor until its end, and reports the start of the program.
+    /// Watches an adopted supervisor until its end, and reports the start of the program.
     async fn watch(
         &self,
         id: &AllocationId,

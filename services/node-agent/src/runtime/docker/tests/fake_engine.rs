@@ -1,4 +1,5 @@
-//! A fake container engine on a socket. It can misbehave.
+//! A fake container engine on a socket, with the part of the Docker API that the agent uses. Tests
+//! can make the engine misbehave.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -29,6 +30,7 @@ pub struct FakeContainer {
     pub body: Value,
 }
 
+/// Response of a registry to a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registry {
     Found,
@@ -59,10 +61,14 @@ pub struct EngineState {
     pub containers: BTreeMap<String, FakeContainer>,
     /// Missing images, and the response of their registry.
     pub missing: HashMap<String, Registry>,
+    /// Number of start requests.
     pub starts: u32,
+    /// Number of pull requests.
     pub pulls: u32,
+    /// Output of every container, as timestamps and text.
     pub output: Vec<(String, String)>,
-    next: u32,
+    /// Number of created containers, which gives the next id.
+    created_count: u32,
 }
 
 #[derive(Clone)]
@@ -102,7 +108,7 @@ impl FakeEngine {
         });
     }
 
-    /// Adds a container of another owner.
+    /// Adds a running container with these labels. The id is also its name.
     pub fn add_container(&self, id: &str, labels: Value) {
         let container = FakeContainer {
             name: id.to_owned(),
@@ -144,7 +150,7 @@ async fn respond(
         ("POST", ["containers", id, "wait"]) => engine.wait(id).await,
         ("GET", ["containers", id, "logs"]) => engine.logs(id).await,
         ("DELETE", ["containers", id]) => engine.remove(id),
-        _ => error_response(500, "no such question"),
+        _ => error_response(500, "no such path"),
     }
 }
 
@@ -179,8 +185,8 @@ impl FakeEngine {
         }
         let mut id = String::new();
         self.change(|state| {
-            state.next += 1;
-            id = format!("c{}", state.next);
+            state.created_count += 1;
+            id = format!("c{}", state.created_count);
             let container = FakeContainer {
                 name: name.to_owned(),
                 stage: Stage::Created,
