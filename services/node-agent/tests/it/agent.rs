@@ -1,8 +1,8 @@
-//! The agent as a process of its own, killed with its test.
+//! Starts the agent as a separate process against the fake control plane.
 
 use std::process::{Child, Command, Stdio};
 
-use crate::control::Control;
+use crate::fake_control_plane::Control;
 
 /// An agent that is killed with the test.
 pub struct Agent(pub Child);
@@ -12,7 +12,8 @@ impl Agent {
         Self::run(control, &[], extra_variables)
     }
 
-    /// Starts an agent by this command, followed by the command line of the agent.
+    /// Starts an agent through `command_prefix`, such as `unshare -m`, which runs the command line
+    /// that follows.
     pub fn start_with_command(control: &Control, command_prefix: &[&str]) -> Self {
         Self::run(control, command_prefix, &[])
     }
@@ -47,15 +48,16 @@ impl Agent {
             .envs(extra_variables.iter().copied())
             .stdin(Stdio::null());
         let journal = control.state_dir().join("journal");
-        let is_new_node = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
+        let is_new_node = std::fs::metadata(journal).map_or(true, |metadata| metadata.len() == 0);
         let requests_before = control.plane.borrow().desired_requests;
         let mut agent = Self(command.spawn().unwrap());
-        // On a new node, orders before the first set are doubtful. Tests therefore order after it
-        // was received.
+        // On a new node, entries of the first desired set are never started, because a previous
+        // agent may have started them. Tests therefore add entries only after the first set was
+        // requested.
         let started_at = std::time::Instant::now();
         while is_new_node && control.plane.borrow().desired_requests == requests_before {
             assert!(
-                started_at.elapsed() < crate::control::TIMEOUT,
+                started_at.elapsed() < crate::fake_control_plane::TIMEOUT,
                 "the agent requests no desired set"
             );
             if agent.0.try_wait().unwrap().is_some() {
@@ -85,14 +87,17 @@ impl Drop for Agent {
     }
 }
 
-/// Removes all entries, so that a test leaves nothing running.
+/// Removes all desired entries, and waits until the agent has no container, so that a test leaves
+/// nothing running.
 pub async fn remove_all_entries(control: &Control) {
     control.change(|plane| plane.desired.clear());
-    let empty = |plane: &crate::control::ControlState| {
+    let empty = |plane: &crate::fake_control_plane::ControlState| {
         plane
             .report
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())
     };
-    control.wait_until("nothing left", empty).await;
+    control
+        .wait_until("the agent has no container", empty)
+        .await;
 }

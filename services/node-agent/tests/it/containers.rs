@@ -1,10 +1,11 @@
-//! Tests with a real agent, real supervisors and real programs.
+//! Tests of the life of containers, with a real agent, real supervisors and real programs. Each
+//! test starts an agent on a new node and the fake control plane.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{
+use crate::fake_control_plane::{
     Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
 };
 
@@ -33,7 +34,7 @@ async fn exits_are_reported_until_their_entries_are_removed() {
     assert_eq!(
         exit.message.unwrap(),
         "last output: red alc_code / /bin/sh",
-        "W13"
+        "the exit contains the last output (W13)"
     );
     let success = control.wait_for_exit(&id("good")).await;
     assert_eq!((success.cause, success.code), (ExitCause::Success, Some(0)));
@@ -44,23 +45,25 @@ async fn exits_are_reported_until_their_entries_are_removed() {
     );
     let missing = control.wait_for_exit(&id("missing")).await;
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
-    let has_output = |plane: &crate::control::ControlState| {
+    let has_output = |plane: &crate::fake_control_plane::ControlState| {
         plane
             .output
             .get(&id("code"))
             .is_some_and(|text| text == "red alc_code\n/bin/sh\n")
     };
-    control.wait_until("its output", has_output).await;
+    control
+        .wait_until("the output of the container", has_output)
+        .await;
 
     remove_all_entries(&control).await;
     assert!(!control.container_dir(&id("code")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heartbeats_name_limits_accounts_and_runtimes() {
+async fn heartbeats_contain_limits_account_and_runtimes() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let has_capacity = |plane: &crate::control::ControlState| {
+    let has_capacity = |plane: &crate::fake_control_plane::ControlState| {
         plane
             .heartbeats
             .iter()

@@ -23,34 +23,47 @@ use tokio::sync::watch;
 /// Time limit of waits.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
+/// State of the fake services. Tests change it to give orders and to inject faults.
 #[derive(Default, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fault that a test switches on by itself"
 )]
 pub struct ControlState {
+    /// Desired set of the node.
     pub desired: BTreeMap<String, DesiredEntry>,
+    /// Revision of the desired set.
     pub revision: u64,
+    /// All received heartbeats.
     pub heartbeats: Vec<Heartbeat>,
+    /// Last report of the agent.
     pub report: Option<Report>,
+    /// Received output, by container.
     pub output: BTreeMap<AllocationId, String>,
     /// Tasks to lease, in reverse order.
     pub tasks: Vec<LeasedTask>,
+    /// Tasks that are leased now, by number.
     pub leased: BTreeMap<u64, LeasedTask>,
+    /// First outcome of each task, by number.
     pub finished: BTreeMap<u64, TaskReport>,
+    /// Numbers of the tasks that the runner gave back.
     pub returned: Vec<u64>,
+    /// Number of all tasks. The job is done after as many outcomes.
     pub total: usize,
     /// Whether job-converter leases no more tasks.
     pub no_more_tasks: bool,
+    /// Number of accepted requests of the task runner.
     pub requests: u64,
+    /// Duration of the leases of tasks, in milliseconds.
     pub lease_ms: u64,
     /// Whether job-converter is down.
     pub job_converter_down: bool,
     /// Whether job-converter refuses all tokens.
     pub tokens_refused: bool,
-    /// Number of refused requests.
+    /// Number of requests of the task runner that were refused because of their token.
     pub refused_requests: u64,
-    /// Lease of the node in the responses to heartbeats. `None` if they grant none.
+    /// Lease of the node in the responses to heartbeats, in milliseconds. `None` if no lease is
+    /// granted.
     pub node_lease_ms: Option<u64>,
     /// Whether node-status is down.
     pub node_status_down: bool,
@@ -58,10 +71,11 @@ pub struct ControlState {
     pub desired_requests: u64,
     /// All reported ends by container and incarnation, with repetitions.
     pub ends: BTreeMap<(AllocationId, u64), Vec<Exit>>,
-    /// Replacement for lineage and revision of the desired set.
+    /// Position to publish in place of the current one. `None` publishes the current position.
     pub cursor: Option<String>,
 }
 
+/// The fake services, at one address, and a temporary directory for the agent.
 #[derive(Clone)]
 pub struct Control {
     pub plane: Arc<watch::Sender<ControlState>>,
@@ -108,6 +122,7 @@ impl Control {
         self.dir.path().join("token")
     }
 
+    /// Changes the state, and publishes the desired set at a new revision.
     pub fn change(&self, change: impl FnOnce(&mut ControlState)) {
         self.plane.send_modify(|plane| {
             change(plane);
@@ -125,7 +140,7 @@ impl Control {
         self.change(|plane| plane.desired.get_mut(id.as_str()).unwrap().goal = goal);
     }
 
-    /// Waits until the state is as wanted, and returns it.
+    /// Waits until `condition` holds, and returns the state.
     pub async fn wait_until(
         &self,
         description: &str,
@@ -269,10 +284,14 @@ async fn lease_tasks(
             }
         }
         let held = request.held.unwrap();
-        for unheld in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
-            plane.tasks.push(unheld.1);
+        for (_, task) in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
+            plane.tasks.push(task);
         }
-        assert_eq!(plane.leased.len(), held.len(), "held what is leased");
+        assert_eq!(
+            plane.leased.len(),
+            held.len(),
+            "the runner has tasks that are not leased to it"
+        );
         let want = usize::try_from(request.want).unwrap();
         let want = if plane.no_more_tasks {
             0
@@ -289,6 +308,7 @@ async fn lease_tasks(
     Ok(Json(json!(answer)))
 }
 
+/// Returns the id of the test container with this name.
 pub fn id(name: &str) -> AllocationId {
     AllocationId::new(format!("alc_{name}")).unwrap()
 }
@@ -321,7 +341,8 @@ pub fn shell(script: &str) -> Program {
     }
 }
 
-pub fn tasks(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
+/// Returns `count` equal tasks, in reverse order of their numbers.
+pub fn tasks_with_command(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
     (0..count)
         .rev()
         .map(|task| LeasedTask {
@@ -341,7 +362,7 @@ pub fn is_alive(pid: u32) -> bool {
         .is_some_and(|(_, state)| !state.starts_with(" Z"))
 }
 
-/// Waits for a condition outside of the control plane.
+/// Polls until `probe` returns a value.
 pub fn wait_for<T>(description: &str, probe: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {

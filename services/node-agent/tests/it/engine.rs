@@ -1,5 +1,5 @@
-//! Tests with the container engine of this machine and an image built from its shell. Without an
-//! engine the tests print that and pass.
+//! Tests with the container engine of this machine and an image that contains the shell of this
+//! machine. Without an engine the tests print that they are skipped, and pass.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use hayward_container_manager_api::{ContainerState, DesiredEntry, Goal};
 use hayward_vocabulary::{AllocationId, ContainerForm, ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, desired_entry, is_alive, wait_for};
+use crate::fake_control_plane::{Control, desired_entry, is_alive, wait_for};
 
 pub const SOCKET: &str = "/var/run/docker.sock";
 const IMAGE: &str = "hayward-test/shell:1";
@@ -23,7 +23,8 @@ pub fn docker_output(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Returns true if there is an engine with the image, and otherwise prints the reason.
+/// Returns whether there is an engine with the image. Builds the image if it is missing. Prints why
+/// a test is skipped.
 pub fn is_ready() -> bool {
     if run_docker(&["version"]).is_none() {
         eprintln!("skipped: no container engine answers `docker version`");
@@ -78,7 +79,7 @@ pub fn container_ids(id: &AllocationId) -> String {
 }
 
 pub async fn wait_for_output(control: &Control, id: &AllocationId, text: &str) {
-    let has_text = |plane: &crate::control::ControlState| {
+    let has_text = |plane: &crate::fake_control_plane::ControlState| {
         plane
             .output
             .get(id)
@@ -110,7 +111,7 @@ async fn a_program_in_an_image_runs_with_limits_and_without_root() {
     assert!(
         exit.message
             .is_some_and(|message| message.contains("last output:")),
-        "W13"
+        "the exit contains the last output (W13)"
     );
     wait_for_output(&control, &id("exit"), "CapEff").await;
     let text = control.plane.borrow().output[&id("exit")].clone();
@@ -123,13 +124,15 @@ async fn a_program_in_an_image_runs_with_limits_and_without_root() {
         assert!(line.ends_with(value), "{line}");
     }
     assert!(!text.contains("\nwritten"), "{text}");
-    let offers_docker = |plane: &crate::control::ControlState| {
+    let offers_docker = |plane: &crate::fake_control_plane::ControlState| {
         let last = plane.heartbeats.last();
         last.is_some_and(|heartbeat| heartbeat.inventory.runtimes.contains(&"docker".to_owned()))
     };
-    let plane = control.wait_until("docker on offer", offers_docker).await;
+    let plane = control
+        .wait_until("docker is an available runtime", offers_docker)
+        .await;
     assert!(plane.heartbeats[0].inventory.capacity.extras["docker"] > 0);
-    wait_for("nothing of it in the engine", || {
+    wait_for("the container is removed from the engine", || {
         container_ids(&id("exit")).is_empty().then_some(())
     });
     remove_all_entries(&control).await;
@@ -174,7 +177,7 @@ async fn a_restarted_agent_finds_its_container_again() {
     // The container ends while no agent is running.
     first.kill();
     let short_id = container_ids(&id("short"));
-    wait_for("the end of the short one", || {
+    wait_for("the short container has ended", || {
         (docker_output(&["inspect", "--format", "{{.State.Status}}", &short_id]) == "exited")
             .then_some(())
     });
@@ -191,7 +194,7 @@ async fn a_restarted_agent_finds_its_container_again() {
     assert_eq!(
         container_ids(&id("adopted")),
         container_id,
-        "I3: the same container, and no other"
+        "the same container runs, and no other (I3)"
     );
     let exit = control.wait_for_exit(&id("short")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
@@ -202,8 +205,8 @@ async fn a_restarted_agent_finds_its_container_again() {
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
     wait_for_output(&control, &id("adopted"), "bye").await;
     // A new agent sends all output again. The segments contain each piece once.
-    let stored = control.state_dir().join("engine");
-    let stored = std::fs::read_to_string(stored.join(id("adopted").as_str()).join("output"));
+    let engine_dir = control.state_dir().join("engine");
+    let stored = std::fs::read_to_string(engine_dir.join(id("adopted").as_str()).join("output"));
     assert_eq!(stored.unwrap(), "first\nbye\n");
     remove_all_entries(&control).await;
 }
@@ -243,7 +246,7 @@ async fn a_missing_image_and_a_missing_program_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_ignores_signals_is_killed_completely() {
+async fn a_program_that_ignores_sigterm_is_killed() {
     if !is_ready() {
         return;
     }

@@ -8,10 +8,10 @@ use hayward_vocabulary::launch::Mount;
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::Control;
 use crate::engine::{
     MIB, SOCKET, container_ids, docker_output, entry_in_image, id, is_ready, wait_for_output,
 };
+use crate::fake_control_plane::Control;
 
 fn start_agent(control: &Control, extra_variables: &[(&str, &str)]) -> Agent {
     let variables = [
@@ -137,22 +137,22 @@ async fn users_are_mapped_to_accounts_in_containers() {
         return;
     }
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only an agent that is root gives accounts away");
+        eprintln!("skipped: only an agent that is root runs work under other accounts");
         return;
     }
     let control = Control::start().await;
-    let entry = entry_in_image("mapped", "id -u; id -g; echo said");
-    let map = format!("{}=4001:4002", entry.user);
-    let _agent = start_agent(&control, &[("HAYWARD_RUN_AS_USERS", &map)]);
+    let entry = entry_in_image("mapped", "id -u; id -g; echo done");
+    let user_mapping = format!("{}=4001:4002", entry.user);
+    let _agent = start_agent(&control, &[("HAYWARD_RUN_AS_USERS", &user_mapping)]);
     control.set_desired(entry);
     assert_eq!(
         wait_for_exit(&control, "mapped").await.cause,
         ExitCause::Success
     );
-    wait_for_output(&control, &id("mapped"), "said").await;
+    wait_for_output(&control, &id("mapped"), "done").await;
     assert_eq!(
         control.plane.borrow().output[&id("mapped")],
-        "4001\n4002\nsaid\n"
+        "4001\n4002\ndone\n"
     );
     // Another account that the submission names is refused.
     let mut other = entry_in_image("other", "true");
@@ -209,6 +209,9 @@ async fn mounts_work_only_where_the_node_permits_them() {
         (ExitCause::Node, Some("not_offered"))
     );
     assert!(exit.message.unwrap().contains("docker_mountable"));
-    assert!(container_ids(&id("refused")).is_empty(), "nothing was made");
+    assert!(
+        container_ids(&id("refused")).is_empty(),
+        "no container was created"
+    );
     remove_all_entries(&control).await;
 }

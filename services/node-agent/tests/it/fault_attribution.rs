@@ -4,10 +4,10 @@ use hayward_container_manager_api::ContainerState;
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, desired_entry, id, shell, wait_for};
+use crate::fake_control_plane::{Control, desired_entry, id, shell, wait_for};
 
-/// Returns the exit of a container with a valid program.
-async fn run_successful_program(control: &Control, name: &str) -> Exit {
+/// Runs a container whose program succeeds if the node can start it. Returns its exit.
+async fn run_valid_program(control: &Control, name: &str) -> Exit {
     control.set_desired(desired_entry(name, shell("true"), 1));
     let report = control
         .wait_for_state(&id(name), ContainerState::Ended)
@@ -25,11 +25,8 @@ async fn a_node_without_the_agent_program_cannot_start_anything() {
     for helper in [r#"["/nonexistent/helper"]"#, r#"["/bin/false"]"#] {
         let control = Control::start().await;
         let _agent = Agent::start(&control, &[("HAYWARD_COMMAND", helper)]);
-        assert_node_fault(
-            &run_successful_program(&control, "any").await,
-            "runtime_down",
-        );
-        // A missing program is not blamed, because no program could start.
+        assert_node_fault(&run_valid_program(&control, "any").await, "runtime_down");
+        // A missing program is a fault of the node here too, because no program could start.
         let program = Program::Command {
             argv: vec!["/nonexistent/program".into()],
         };
@@ -66,15 +63,12 @@ async fn a_missing_state_directory_is_the_nodes_fault() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     assert_eq!(
-        run_successful_program(&control, "good").await.cause,
+        run_valid_program(&control, "good").await.cause,
         ExitCause::Success
     );
     remove_all_entries(&control).await;
     std::fs::remove_dir_all(control.state_dir().join("containers")).unwrap();
-    assert_node_fault(
-        &run_successful_program(&control, "any").await,
-        "runtime_down",
-    );
+    assert_node_fault(&run_valid_program(&control, "any").await, "runtime_down");
     remove_all_entries(&control).await;
 }
 
@@ -113,14 +107,14 @@ async fn a_full_disk_and_a_read_only_disk_are_distinguished() {
         let Some(_agent) = start_agent_with_disk(&control, options, prepare) else {
             return;
         };
-        assert_node_fault(&run_successful_program(&control, "any").await, code);
+        assert_node_fault(&run_valid_program(&control, "any").await, code);
         remove_all_entries(&control).await;
     }
 }
 
 /// The disk of the journal fails (F29).
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
+async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() {
     let control = Control::start().await;
     // A file size limit of the agent has the same effect as a full disk.
     let limits = ["sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""];
@@ -129,8 +123,8 @@ async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
     let refused = loop {
         let name = format!("n{started_count}");
         control.set_desired(desired_entry(&name, shell("sleep 300"), 1));
-        let is_started_or_ended = |plane: &crate::control::ControlState| {
-            let report = crate::control::find_report(plane, &id(&name));
+        let is_started_or_ended = |plane: &crate::fake_control_plane::ControlState| {
+            let report = crate::fake_control_plane::find_report(plane, &id(&name));
             report.is_some_and(|report| {
                 matches!(
                     report.state,
@@ -139,7 +133,7 @@ async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
             })
         };
         let plane = control.wait_until(&name, is_started_or_ended).await;
-        let report = crate::control::find_report(&plane, &id(&name)).unwrap();
+        let report = crate::fake_control_plane::find_report(&plane, &id(&name)).unwrap();
         if let Some(exit) = report.exit {
             break exit;
         }
@@ -147,17 +141,20 @@ async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
     };
     assert_eq!(refused.cause, ExitCause::Node, "{refused:?}");
     assert!(refused.message.unwrap().contains("journal") && started_count > 0);
-    let is_quiesced = |plane: &crate::control::ControlState| {
+    let is_quiesced = |plane: &crate::fake_control_plane::ControlState| {
         let heartbeat = plane.heartbeats.last();
         heartbeat
             .and_then(|heartbeat| heartbeat.quiesce_reason.clone())
             .is_some_and(|reason| reason.contains("its journal cannot be written"))
     };
     control
-        .wait_until("the node asks for no new work and says why", is_quiesced)
+        .wait_until(
+            "the node asks for no new work, with the reason",
+            is_quiesced,
+        )
         .await;
     control.change(|plane| plane.desired.clear());
-    wait_for("the end of what ran", || {
+    wait_for("all containers have ended", || {
         let plane = control.plane.borrow();
         let report = plane.report.as_ref()?;
         let is_live = |report: &&hayward_container_manager_api::ContainerReport| {

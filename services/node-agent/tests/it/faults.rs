@@ -1,5 +1,7 @@
-//! The agent or a supervisor crashes at each fault point and is restarted. No program runs twice,
-//! exactly one outcome is reported, and no process or file is left.
+//! The agent or a supervisor crashes at each fault point, and a crashed agent is restarted. No
+//! program runs twice, exactly one outcome is reported, and no process or file is left.
+//!
+//! Each case runs two containers: `short` ends by itself with status 3, and `long` is stopped.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -11,9 +13,9 @@ use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, ControlState, desired_entry, find_report, id, shell};
+use crate::fake_control_plane::{Control, ControlState, desired_entry, find_report, id, shell};
 
-/// Allowed outcomes of the program that ends by itself.
+/// Reported outcome of the container `short`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The program ran once, and its own exit is reported.
@@ -26,12 +28,13 @@ enum Outcome {
 
 use Outcome::{Lost, Ran, Unknown};
 
-/// A crash at a fault point. A point is also passed for other containers and records. The first
-/// pass is the start of the first container.
+/// A crash at a fault point. A point is passed again for each further record and container. The
+/// first pass is of the container `short`.
 struct Case {
     point: Point,
     /// Number of the pass that crashes.
     pass: u32,
+    /// Outcomes that are correct after this crash.
     allowed: &'static [Outcome],
 }
 
@@ -73,7 +76,7 @@ const CASES: &[Case] = &[
     case(Point::StopAfter, 1, &[Ran]),
     case(Point::OutputBefore, 1, &[Ran]),
     case(Point::OutputAfter, 1, &[Ran]),
-    // Reports are sent during the launch. On a busy machine the first one is sent then too.
+    // A report may be sent at any time during the launch, so each outcome is possible.
     case(Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
     case(Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
     case(Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
@@ -124,7 +127,7 @@ fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
         }
     });
     println!(
-        "{} deaths and recoveries in {:?}",
+        "{} crashes and recoveries in {:?}",
         CASES.len(),
         started_at.elapsed()
     );
@@ -141,14 +144,14 @@ impl RestartingAgent {
         child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for a state, and restarts the agent as needed.
+    /// Waits until `condition` holds. Restarts the agent after a crash, without a fault point.
     async fn wait_until(
         &mut self,
         control: &Control,
         description: &str,
         condition: impl Fn(&ControlState) -> bool,
     ) {
-        let deadline = tokio::time::Instant::now() + crate::control::TIMEOUT;
+        let deadline = tokio::time::Instant::now() + crate::fake_control_plane::TIMEOUT;
         loop {
             if condition(&control.plane.borrow()) {
                 return;
@@ -173,7 +176,8 @@ async fn run_case(case: &'static Case) {
     let description = format!("{point:?} {pass}");
     let control = Control::start().await;
     let fault_point = format!("{}:{pass}", point.name());
-    // The journal is created without a crash, so that no order is doubtful as on a new node.
+    // A first agent creates the journal without a crash. Without a journal, the orders of the test
+    // would not be started.
     Agent::start(&control, &[]).terminate();
     let agent = Agent::start(&control, &[("FAULT_POINT", &fault_point)]);
     let mut agent = RestartingAgent { agent, crashes: 0 };
@@ -192,8 +196,12 @@ async fn run_case(case: &'static Case) {
     });
     control.set_desired(desired_entry("long", shell(&long_script), 500));
     let is_started = |plane: &ControlState| {
-        find_report(plane, &id("long"))
-            .is_some_and(|it| matches!(it.state, ContainerState::Running | ContainerState::Ended))
+        find_report(plane, &id("long")).is_some_and(|report| {
+            matches!(
+                report.state,
+                ContainerState::Running | ContainerState::Ended
+            )
+        })
     };
     agent.wait_until(&control, &description, is_started).await;
     control.set_goal(&id("long"), Goal::Stop);
@@ -212,13 +220,13 @@ async fn run_case(case: &'static Case) {
     assert_eq!(
         agent.crashes > 0,
         is_agent_point(*point),
-        "{description}: did it die?"
+        "{description}: only points of the agent crash the agent"
     );
     assert_one_outcome(&control, case, &description);
     remove_all_entries(&control).await;
 }
 
-/// Points after these belong to the supervisor.
+/// Returns whether the agent passes this point. The later points of the list are of the supervisor.
 fn is_agent_point(point: Point) -> bool {
     point as u32 <= Point::ForgetAfter as u32
 }
@@ -242,20 +250,24 @@ fn assert_one_outcome(control: &Control, case: &Case, description: &str) {
         );
     }
     let exit = &plane.ends[&(id("short"), 1)][0];
-    let outcome = outcome(exit);
+    let outcome = classify_exit(exit);
     assert!(case.allowed.contains(&outcome), "{description}: {exit:?}");
     if outcome == Ran {
         assert_eq!(starts("short"), 1, "{description}");
     }
     let remaining = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
-    assert_eq!(remaining.count(), 0, "{description}: something is left");
+    assert_eq!(
+        remaining.count(),
+        0,
+        "{description}: a container directory is left"
+    );
     assert!(
         !has_marked_process(control),
         "{description}: a process is left"
     );
 }
 
-fn outcome(exit: &Exit) -> Outcome {
+fn classify_exit(exit: &Exit) -> Outcome {
     match (exit.cause, exit.code) {
         (ExitCause::UserError, Some(3)) => Ran,
         (ExitCause::LaunchUnknown, None) => Unknown,

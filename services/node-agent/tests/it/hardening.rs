@@ -7,12 +7,12 @@ use hayward_container_manager_api::{ContainerState, DesiredEntry};
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, ControlState, desired_entry, id, shell, wait_for};
+use crate::fake_control_plane::{Control, ControlState, desired_entry, id, shell, wait_for};
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("skipped: only root can change who its children are");
+        eprintln!("skipped: only root can run programs under other accounts");
     }
     root
 }
@@ -34,6 +34,7 @@ async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<Strin
     output_text.lines().map(parse_line).collect()
 }
 
+/// Script that prints account, limits and privileges of its process as `name=value`.
 const IDENTITY_SCRIPT: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo \
     pwd=$(pwd); \
     echo umask=$(umask); echo core=$(ulimit -c); echo files=$(ulimit -n); echo home=$HOME; \
@@ -48,16 +49,16 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     }
     let control = Control::start().await;
     // The agent inherits this descriptor.
-    let with_descriptor = [
+    let command_prefix = [
         "sh",
         "-c",
         "exec 7</dev/zero; umask 000; exec \"$0\" \"$@\"",
     ];
     let extra_variables = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
     let _agent =
-        Agent::start_with_command_and_variables(&control, &with_descriptor, &extra_variables);
+        Agent::start_with_command_and_variables(&control, &command_prefix, &extra_variables);
     let ada = run_and_parse(&control, desired_entry("ada", shell(IDENTITY_SCRIPT), 1000)).await;
-    let session = std::process::id().to_string();
+    let test_pid = std::process::id().to_string();
     for (name, value) in [
         ("uid", "65534"),
         ("gid", "65534"),
@@ -70,7 +71,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     ] {
         assert_eq!(ada[name], value, "{name}: {ada:?}");
     }
-    assert_ne!(ada["session"], session, "a session of its own");
+    assert_ne!(ada["session"], test_pid, "work has its own session");
     assert!(ada["files"].parse::<u64>().unwrap() <= 65_536);
     // This program opens only the directory that it lists, as descriptor 3. A shell would open
     // pipes.
@@ -82,7 +83,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     assert_eq!(
         open_descriptors,
         ["0", "1", "2", "3"],
-        "descriptors of the agent's"
+        "the program inherits a descriptor of the agent"
     );
     let work_dir = control.container_dir(&id("ada")).join("work");
     assert_eq!(ada["pwd"], work_dir.to_str().unwrap());
@@ -116,7 +117,10 @@ async fn the_environment_of_the_agent_is_not_passed_on() {
     let text = format!("{environment:?}");
     assert!(!text.contains("planted"), "{text}");
     assert_eq!(environment["LANG"], "C.UTF-8");
-    assert_eq!(environment["COLOUR"], "red", "what was ordered is there");
+    assert_eq!(
+        environment["COLOUR"], "red",
+        "the variables of the order are set"
+    );
     let allowed = [
         "PATH",
         "LANG",
@@ -218,10 +222,7 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
     // Without cgroups, processes are counted per account.
     let control = Control::start().await;
     let (exit, forks) = run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47011")]).await;
-    assert!(
-        forks < 31,
-        "{forks} processes in spite of the limit: {exit:?}"
-    );
+    assert!(forks < 31, "{forks} processes despite the limit: {exit:?}");
     assert_eq!(exit.cause, ExitCause::UserError);
     let control = Control::start().await;
     // The default is the cgroup of the agent, of either version.
@@ -236,9 +237,9 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
     println!("limits here: {limits_label}");
     assert!(
         forks < 31,
-        "{forks} processes in spite of {limits_label}: {exit:?}"
+        "{forks} processes despite the limits {limits_label}: {exit:?}"
     );
-    wait_for("all of them gone", || {
+    wait_for("all processes of the fork bombs have ended", || {
         let processes = Command::new("ps")
             .args(["--no-headers", "-u", "47011,47012"])
             .output();
@@ -260,7 +261,7 @@ async fn the_last_lines_of_many_short_containers_are_stored() {
                 1,
             ));
         }
-        // Like container-manager, removes the entry as soon as the end is reported.
+        // Entries are removed as soon as their ends are reported, as container-manager does it.
         let all_ended = |plane: &ControlState| {
             names
                 .iter()

@@ -1,4 +1,5 @@
-//! Exclusive work ends with the lease of its node, whatever happens to the agent (I4).
+//! Tests that exclusive work ends when the lease of its node expires, whatever happens to the agent
+//! (I4).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{
+use crate::fake_control_plane::{
     Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
 };
 
-/// Length of a lease in milliseconds. A busy machine can still renew it, and a test can wait for
-/// its end.
+/// Length of a lease in milliseconds: long enough for a renewal on a busy machine, and short enough
+/// to wait for its end.
 const LEASE_MS: u64 = 3_000;
 
 fn exclusive_entry(name: &str, script: &str) -> DesiredEntry {
@@ -35,7 +36,7 @@ fn signal(agent: &Agent, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// Returns a program that records its starts and its process id.
+/// Returns a script that records its starts and its process id, and the files of both.
 fn counting_script(control: &Control, name: &str) -> (String, PathBuf, PathBuf) {
     let path = |suffix: &str| control.dir.path().join(format!("{name}.{suffix}"));
     let (starts, pid) = (path("starts"), path("pid"));
@@ -47,8 +48,8 @@ fn counting_script(control: &Control, name: &str) -> (String, PathBuf, PathBuf) 
     (script, starts, pid)
 }
 
-/// Runs one exclusive and one ordinary container, disturbs the agent, and waits for the end of the
-/// first. Returns how long that took.
+/// Runs the exclusive container `alone` and the ordinary container `other`, and disturbs the agent.
+/// Returns the time from then until `alone` has ended.
 async fn time_until_end_after(
     control: &Control,
     agent: &Agent,
@@ -56,8 +57,8 @@ async fn time_until_end_after(
 ) -> Duration {
     let (script, starts, pid) = counting_script(control, "alone");
     control.set_desired(exclusive_entry("alone", &script));
-    let (other, _, other_pid) = counting_script(control, "other");
-    control.set_desired(desired_entry("other", shell(&other), 1_000));
+    let (other_script, _, other_pid) = counting_script(control, "other");
+    control.set_desired(desired_entry("other", shell(&other_script), 1_000));
     control
         .wait_for_state(&id("alone"), ContainerState::Running)
         .await;
@@ -65,11 +66,11 @@ async fn time_until_end_after(
         .wait_for_state(&id("other"), ContainerState::Running)
         .await;
     let pid = wait_for("its process id", || read_pid(&pid));
-    let other = wait_for("the other process id", || read_pid(&other_pid));
-    // Renewals keep it running for longer than one lease.
+    let other_pid = wait_for("the other process id", || read_pid(&other_pid));
+    // With renewals, exclusive work runs for longer than one lease.
     let heartbeat_count = control.plane.borrow().heartbeats.len() + 20;
     let has_many_heartbeats =
-        |plane: &crate::control::ControlState| plane.heartbeats.len() > heartbeat_count;
+        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
     control
         .wait_until("many heartbeats", has_many_heartbeats)
         .await;
@@ -77,7 +78,10 @@ async fn time_until_end_after(
     let started_at = Instant::now();
     disturb(control, agent);
     wait_for("its end", || (!is_alive(pid)).then_some(()));
-    assert!(is_alive(other), "G6: other work does not end for an outage");
+    assert!(
+        is_alive(other_pid),
+        "ordinary work does not end with the lease (G6)"
+    );
     assert_eq!(std::fs::read_to_string(starts).unwrap(), "x\n");
     started_at.elapsed()
 }
@@ -101,7 +105,7 @@ async fn assert_ended_by_lease(control: &Control) {
     let starts = control.dir.path().join("alone.starts");
     let heartbeat_count = control.plane.borrow().heartbeats.len() + 5;
     let has_more_heartbeats =
-        |plane: &crate::control::ControlState| plane.heartbeats.len() > heartbeat_count;
+        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
     control.wait_until("heartbeats", has_more_heartbeats).await;
     assert_eq!(std::fs::read_to_string(starts).unwrap(), "x\n");
     remove_all_entries(control).await;
@@ -145,9 +149,9 @@ async fn exclusive_work_ends_without_answers_and_with_a_damaged_lease_file() {
     assert_ended_by_lease(&control).await;
 }
 
-/// The stop comes a tenth of the lease before its end, and the kill at its end.
+/// SIGTERM is sent a tenth of the lease before the lease ends, and SIGKILL at the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_by_lease_is_graceful_first_and_forced_in_time() {
+async fn exclusive_work_gets_sigterm_before_its_lease_ends_and_is_then_killed() {
     let control = start_control_with_lease().await;
     let agent = Agent::start(&control, &[]);
     let path = |name: &str| control.dir.path().join(name);
@@ -163,7 +167,7 @@ async fn the_end_by_lease_is_graceful_first_and_forced_in_time() {
     wait_for("its end", || (!is_alive(pid)).then_some(()));
     assert!(
         signal_received.exists(),
-        "it was requested to end before it was killed"
+        "the program received SIGTERM before it was killed"
     );
     signal(&agent, Signal::SIGCONT);
     let ended = control
@@ -186,7 +190,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
         .await;
     let heartbeat_count = control.plane.borrow().heartbeats.len() + 5;
     let has_more_heartbeats =
-        |plane: &crate::control::ControlState| plane.heartbeats.len() > heartbeat_count;
+        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
     let plane = control.wait_until("heartbeats", has_more_heartbeats).await;
     assert!(find_report(&plane, &id("alone")).is_none() && !starts.exists());
     control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));

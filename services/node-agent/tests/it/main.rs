@@ -1,4 +1,4 @@
-//! Runs the agent as its own program, with a fake control plane ([`control`]).
+//! Tests of the agent as a separate process, with a fake control plane ([`fake_control_plane`]).
 
 #![expect(
     clippy::unwrap_used,
@@ -7,15 +7,15 @@
 
 mod agent;
 mod containers;
-mod control;
 mod engine;
 mod engine_limits;
+mod fake_control_plane;
 mod fault_attribution;
-mod faults;
+mod fault_points;
 mod hardening;
 mod lease;
 mod recovery;
 mod restarts;
 mod simulated;
 mod task_runner;
-mod unkillable;
+mod unkillable_processes;

@@ -6,10 +6,10 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, desired_entry, id, is_alive, read_pid, shell, wait_for};
+use crate::fake_control_plane::{Control, desired_entry, id, is_alive, read_pid, shell, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_agent_has_lost_nothing() {
+async fn a_restarted_agent_adopts_live_containers_and_reports_ended_ones() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     let go_file = control.dir.path().join("go");
@@ -46,7 +46,7 @@ async fn a_restarted_agent_has_lost_nothing() {
     assert_eq!(
         std::fs::read_to_string(&starts).unwrap(),
         "x\n",
-        "I3: started once"
+        "the program was started once (I3)"
     );
     // The adopted container can still be stopped, and its end is reported.
     control.set_goal(&id("long"), Goal::Stop);
@@ -63,7 +63,7 @@ async fn a_restarted_agent_has_lost_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_truncated_journal_starts_nothing_twice() {
+async fn a_zeroed_journal_starts_nothing_twice() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     let starts = control.dir.path().join("starts");
@@ -72,7 +72,7 @@ async fn a_truncated_journal_starts_nothing_twice() {
     let before = control
         .wait_for_state(&id("once"), ContainerState::Running)
         .await;
-    wait_for("its mark", || starts.exists().then_some(()));
+    wait_for("the program has started", || starts.exists().then_some(()));
     agent.kill();
     std::fs::write(control.state_dir().join("journal"), vec![0; 500]).unwrap();
     control.change(|plane| plane.report = None);
@@ -144,12 +144,12 @@ async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
     // Another process gets the process id of the container's program, according to its files.
-    let program = read("started.json")["program"]["start_ticks"]
+    let program_start_ticks = read("started.json")["program"]["start_ticks"]
         .as_u64()
         .unwrap();
-    let mut unrelated = wait_for("a later tick", || {
+    let mut unrelated = wait_for("a process that started later", || {
         let mut unrelated = Command::new("sleep").arg("300").spawn().unwrap();
-        if start_ticks(unrelated.id()) > program {
+        if start_ticks(unrelated.id()) > program_start_ticks {
             return Some(unrelated);
         }
         unrelated.kill().unwrap();
@@ -172,14 +172,14 @@ async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
     remove_all_entries(&control).await;
     assert!(
         unrelated.try_wait().unwrap().is_none(),
-        "a stranger was killed"
+        "an unrelated process was killed"
     );
     unrelated.kill().unwrap();
     unrelated.wait().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_supervisor_leaves_no_orphan() {
+async fn processes_of_a_lost_supervisor_are_ended() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let child = control.dir.path().join("child");

@@ -10,15 +10,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{
+use crate::fake_control_plane::{
     Control, ControlState, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
 };
 
-/// Number of containers when the agent is killed and restarted until all are known again.
+/// Number of running containers in the measurement of adoption.
 const CONTAINERS: usize = 50;
+/// Number of kills and restarts of the agent in that measurement.
 const ROUNDS: usize = 10;
 
-/// Returns a program that appends a line at each start.
+/// Returns a script that appends its process id to a file at each start, and that file.
 fn recording_script(control: &Control, name: &str, command: &str) -> (String, std::path::PathBuf) {
     let file = control.dir.path().join(format!("{name}.starts"));
     (format!("echo $$ >> {}; {command}", file.display()), file)
@@ -68,12 +69,13 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
     }
     let all_run = |plane: &ControlState| {
         let is_running = |name: &String| {
-            find_report(plane, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
+            find_report(plane, &id(name))
+                .is_some_and(|report| report.state == ContainerState::Running)
         };
         names.iter().all(is_running)
     };
     let pids = |plane: &ControlState| -> Vec<Option<u32>> {
-        let pid = |name: &String| find_report(plane, &id(name)).and_then(|it| it.pid);
+        let pid = |name: &String| find_report(plane, &id(name)).and_then(|report| report.pid);
         names.iter().map(pid).collect()
     };
     let before = pids(&control.wait_until("all run", all_run).await);
@@ -88,7 +90,7 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
         agent = Agent::start(&control, &[]);
         let plane = control.wait_until("all are known again", all_run).await;
         times.push(started_at.elapsed());
-        assert_eq!(pids(&plane), before, "none restarted, none killed");
+        assert_eq!(pids(&plane), before, "no program was restarted or killed");
     }
     times.sort_unstable();
     let (median, worst) = (times[ROUNDS / 2], times[ROUNDS - 1]);
@@ -98,7 +100,10 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
         median.as_millis(),
         worst.as_millis()
     );
-    assert!(files.iter().all(|file| starts_in(file) == 1), "I3");
+    assert!(
+        files.iter().all(|file| starts_in(file) == 1),
+        "each program was started once (I3)"
+    );
     assert!(before.iter().all(|pid| is_alive(pid.unwrap())));
     remove_all_entries(&control).await;
 }
@@ -114,16 +119,19 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
             .wait_for_state(&id("ran"), ContainerState::Running)
             .await;
         let dir = control.container_dir(&id("ran"));
-        wait_for("it is noted", || {
+        wait_for("the start is on disk", || {
             dir.join("started.json").exists().then_some(())
         });
-        wait_for("its mark", || (starts_in(&file) == 1).then_some(()));
+        wait_for("the program has started", || {
+            (starts_in(&file) == 1).then_some(())
+        });
         agent.kill();
         kill_all_processes(&control, "ran");
         if !with_journal {
             std::fs::remove_file(control.state_dir().join("journal")).unwrap();
         }
-        // This container was ordered while the node was down. A restored disk would look the same.
+        // This container was ordered while the node was down. The agent must not start it, because
+        // with a restored disk an earlier agent may have started it.
         control.set_desired(desired_entry("meanwhile", shell("true"), 1000));
         control.change(|plane| plane.report = None);
         let later = [("FAULT_BOOT", "later")];
@@ -139,7 +147,7 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
             ExitCause::LaunchUnknown,
             "journal: {with_journal}"
         );
-        assert_eq!(starts_in(&file), 1, "I3");
+        assert_eq!(starts_in(&file), 1, "the program was started once (I3)");
         control.set_desired(desired_entry("later", shell("true"), 1000));
         assert_eq!(
             wait_for_exit(&control, "later").await.cause,
@@ -155,7 +163,7 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: programs of the agent's own account cannot be told from strangers");
+        eprintln!("programs of the agent's own account look like unrelated processes");
     }
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
@@ -170,9 +178,9 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
             .wait_for_state(&id(name), ContainerState::Running)
             .await;
     }
-    let pids = [&held_file, &fled_file].map(|file| wait_for("its mark", || read_pid(file)));
+    let pids = [&held_file, &fled_file].map(|file| wait_for("its start", || read_pid(file)));
     let fled_dir = control.container_dir(&id("fled"));
-    wait_for("it is noted", || {
+    wait_for("the start is on disk", || {
         fled_dir.join("started.json").exists().then_some(())
     });
     agent.kill();
@@ -196,16 +204,15 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     let _agent = Agent::start(&control, &[]);
     for (name, pid) in [("held", pids[0]), ("fled", pids[1])] {
         let exit = wait_for_exit(&control, name).await;
-        let unknown = matches!(exit.cause, ExitCause::Node | ExitCause::LaunchUnknown);
-        assert!(unknown, "{name}: {exit:?}");
-        assert!(!is_alive(pid), "I17: {name} was called ended and lives");
+        let is_node_or_unknown = matches!(exit.cause, ExitCause::Node | ExitCause::LaunchUnknown);
+        assert!(is_node_or_unknown, "{name}: {exit:?}");
+        assert!(!is_alive(pid), "I17: {name} has ended and is alive");
     }
-    assert_eq!((starts_in(&held_file), starts_in(&fled_file)), (1, 1), "I3");
+    let start_counts = [&held_file, &fled_file].map(|file| starts_in(file));
+    assert_eq!(start_counts, [1, 1], "each program was started once (I3)");
     for unrelated in &mut unrelated_processes {
-        assert!(
-            unrelated.try_wait().unwrap().is_none(),
-            "a stranger was killed"
-        );
+        let status = unrelated.try_wait().unwrap();
+        assert!(status.is_none(), "an unrelated process was killed");
         unrelated.kill().unwrap();
         unrelated.wait().unwrap();
     }
@@ -213,7 +220,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
+async fn a_node_with_a_lost_journal_does_not_start_earlier_orders() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("before", shell("true"), 1000));
@@ -238,7 +245,7 @@ async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
 /// An older set changes nothing, even after a restart. A set of another history starts nothing
 /// unknown (I7).
 #[tokio::test(flavor = "multi_thread")]
-async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() {
+async fn older_orders_are_ignored_and_orders_of_another_history_are_not_started() {
     let control = Control::start().await;
     let cursor = |lineage: u32, revision: u64| {
         Some(format!(

@@ -6,7 +6,7 @@ use hayward_node_agent_domain::NodeFault;
 use hayward_service::Shutdown;
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::control::{Control, desired_entry, id, shell, tasks};
+use crate::fake_control_plane::{Control, desired_entry, id, shell, tasks_with_command};
 
 fn settings(control: &Control) -> Settings {
     Settings {
@@ -23,10 +23,10 @@ fn settings(control: &Control) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_simulated_machine_runs_stops_and_works_on_tasks() {
+async fn a_simulated_node_runs_and_stops_a_command_and_runs_tasks() {
     let control = Control::start().await;
     control.change(|plane| {
-        plane.tasks = tasks(300, &["pretend"]);
+        plane.tasks = tasks_with_command(300, &["pretend"]);
         plane.total = 300;
     });
     let shutdown = Shutdown::new();
@@ -64,7 +64,7 @@ async fn a_simulated_machine_runs_stops_and_works_on_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_simulated_machines_run_in_one_process() {
+async fn many_simulated_nodes_run_in_one_process() {
     let control = Control::start().await;
     let keys = control.dir.path().join("keys");
     std::fs::create_dir_all(keys.join("tokens")).unwrap();
@@ -85,7 +85,7 @@ async fn many_simulated_machines_run_in_one_process() {
     let running = hayward_node_agent::start(settings, shutdown.clone())
         .await
         .unwrap();
-    let all_have_sent = |plane: &crate::control::ControlState| {
+    let all_have_sent = |plane: &crate::fake_control_plane::ControlState| {
         let boots: std::collections::BTreeSet<_> = plane
             .heartbeats
             .iter()
@@ -101,7 +101,7 @@ async fn many_simulated_machines_run_in_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_simulated_machine_honours_leases_and_can_be_faulty() {
+async fn a_simulated_node_ends_exclusive_work_with_its_lease_and_can_fail_starts() {
     let control = Control::start().await;
     control.change(|plane| plane.node_lease_ms = Some(1_000));
     let shutdown = Shutdown::new();

@@ -4,9 +4,9 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent::Agent;
-use crate::control::{Control, ControlState, desired_entry, id, tasks};
+use crate::fake_control_plane::{Control, ControlState, desired_entry, id, tasks_with_command};
 
-fn run_tasks(threads: u32) -> Program {
+fn task_runner_program(threads: u32) -> Program {
     Program::RunTasks {
         token: "secret-of-the-job".into(),
         threads,
@@ -17,14 +17,14 @@ fn run_tasks(threads: u32) -> Program {
 async fn all_tasks_run_once_and_are_reported_in_batches() {
     let control = Control::start().await;
     control.change(|plane| {
-        plane.tasks = tasks(
+        plane.tasks = tasks_with_command(
             500,
             &["/bin/sh", "-c", "echo $COLOUR$HAYWARD_TASK_TOKEN; exit 2"],
         );
         plane.total = 500;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("runner", run_tasks(2), 2000));
+    control.set_desired(desired_entry("runner", task_runner_program(2), 2000));
     let exit = control
         .wait_for_state(&id("runner"), ContainerState::Ended)
         .await
@@ -45,7 +45,9 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         plane.requests
     );
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }
 
 fn has_no_containers(plane: &ControlState) -> bool {
@@ -56,17 +58,17 @@ fn has_no_containers(plane: &ControlState) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_runner_returns_its_waiting_tasks() {
+async fn a_stopped_runner_gives_its_waiting_tasks_back() {
     let control = Control::start().await;
     let mark = control.dir.path().join("mark");
     let script = format!(": > {}; exec sleep 300", mark.display());
     control.change(|plane| {
-        plane.tasks = tasks(50, &["/bin/sh", "-c", &script]);
+        plane.tasks = tasks_with_command(50, &["/bin/sh", "-c", &script]);
         plane.total = 50;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("stopped", run_tasks(1), 1500));
-    crate::control::wait_for("one runs", || mark.exists().then_some(()));
+    control.set_desired(desired_entry("stopped", task_runner_program(1), 1500));
+    crate::fake_control_plane::wait_for("the first task runs", || mark.exists().then_some(()));
     control.set_goal(&id("stopped"), Goal::Stop);
     let exit = control
         .wait_for_state(&id("stopped"), ContainerState::Ended)
@@ -81,7 +83,9 @@ async fn a_stopped_runner_returns_its_waiting_tasks() {
     let plane = control.plane.borrow().clone();
     assert!(plane.leased.is_empty() && plane.finished.is_empty() && !plane.returned.is_empty());
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,12 +101,12 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
         go.display()
     );
     control.change(|plane| {
-        plane.tasks = tasks(50, &["/bin/sh", "-c", &script]);
+        plane.tasks = tasks_with_command(50, &["/bin/sh", "-c", &script]);
         (plane.total, plane.lease_ms) = (50, 6_000);
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("last-task", run_tasks(1), 1000));
-    crate::control::wait_for("one runs", || mark.exists().then_some(()));
+    control.set_desired(desired_entry("last-task", task_runner_program(1), 1000));
+    crate::fake_control_plane::wait_for("the first task runs", || mark.exists().then_some(()));
     control.change(|plane| plane.no_more_tasks = true);
     // Waiting tasks are returned while the first one runs.
     control
@@ -119,7 +123,9 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
     assert_eq!((plane.finished.len(), plane.leased.len()), (1, 0));
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 1);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,16 +134,16 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
     let mark = control.dir.path().join("mark");
     let script = format!("echo x >> {}", mark.display());
     control.change(|plane| {
-        plane.tasks = tasks(2, &["/bin/sh", "-c", &format!("sleep 0.3; {script}")]);
+        plane.tasks = tasks_with_command(2, &["/bin/sh", "-c", &format!("sleep 0.3; {script}")]);
         plane.total = 2;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("waiting", run_tasks(1), 1000));
+    control.set_desired(desired_entry("waiting", task_runner_program(1), 1000));
     control
-        .wait_until("both are leased", |plane| plane.leased.len() == 2)
+        .wait_until("both tasks are leased", |plane| plane.leased.len() == 2)
         .await;
     control.change(|plane| plane.job_converter_down = true);
-    crate::control::wait_for("both were run", || {
+    crate::fake_control_plane::wait_for("both tasks have run", || {
         (std::fs::read_to_string(&mark).ok()?.lines().count() == 2).then_some(())
     });
     control.change(|plane| plane.job_converter_down = false);
@@ -147,21 +153,23 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
     assert_eq!(control.plane.borrow().finished.len(), 2);
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 2);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
     let control = Control::start().await;
     control.change(|plane| {
-        plane.tasks = tasks(5, &["true"]);
+        plane.tasks = tasks_with_command(5, &["true"]);
         plane.total = 5;
         plane.tokens_refused = true;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("refused", run_tasks(1), 1000));
+    control.set_desired(desired_entry("refused", task_runner_program(1), 1000));
     control
-        .wait_until("it was refused more than once", |plane| {
+        .wait_until("the token was refused several times", |plane| {
             plane.refused_requests > 2
         })
         .await;
@@ -174,7 +182,9 @@ async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
     assert_eq!(control.plane.borrow().finished.len(), 5);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,16 +200,20 @@ async fn no_task_runs_under_an_expired_lease() {
         mark.display()
     );
     control.change(|plane| {
-        plane.tasks = tasks(1, &["/bin/sh", "-c", &script]);
+        plane.tasks = tasks_with_command(1, &["/bin/sh", "-c", &script]);
         (plane.total, plane.lease_ms) = (1, 1000);
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("expired", run_tasks(1), 1000));
-    let task_pid = crate::control::wait_for("it runs", || crate::control::read_pid(&pid));
+    control.set_desired(desired_entry("expired", task_runner_program(1), 1000));
+    let task_pid = crate::fake_control_plane::wait_for("the task runs", || {
+        crate::fake_control_plane::read_pid(&pid)
+    });
     control.change(|plane| plane.job_converter_down = true);
-    crate::control::wait_for("its end", || {
-        (!crate::control::is_alive(task_pid)).then_some(())
+    crate::fake_control_plane::wait_for("the task has ended", || {
+        (!crate::fake_control_plane::is_alive(task_pid)).then_some(())
     });
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", has_no_containers).await;
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
 }

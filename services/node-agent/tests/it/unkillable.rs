@@ -6,11 +6,12 @@ use hayward_container_manager_api::{ContainerReport, ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{
+use crate::fake_control_plane::{
     Control, ControlState, desired_entry, find_report, id, is_alive, shell, wait_for,
 };
 
-/// Cgroup of frozen processes, which do not end even when killed. It needs cgroups of version 1.
+/// Cgroup that freezes its processes, so that they do not end even when killed. This needs cgroups
+/// of version 1.
 struct FreezerCgroup(PathBuf);
 
 impl FreezerCgroup {
@@ -25,30 +26,31 @@ impl FreezerCgroup {
 
     fn freeze(&self, pid: u32) {
         std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-        self.set("FROZEN");
-        wait_for("it is frozen", || {
+        self.set_state("FROZEN");
+        wait_for("the process is frozen", || {
             let state = std::fs::read_to_string(self.0.join("freezer.state")).unwrap();
             (state.trim() == "FROZEN").then_some(())
         });
     }
 
-    fn set(&self, state: &str) {
+    fn set_state(&self, state: &str) {
         std::fs::write(self.0.join("freezer.state"), state).unwrap();
     }
 }
 
 impl Drop for FreezerCgroup {
     fn drop(&mut self) {
-        self.set("THAWED");
+        self.set_state("THAWED");
         wait_for("the cgroup is empty", || std::fs::remove_dir(&self.0).ok());
     }
 }
 
 async fn wait_until_stuck(control: &Control, name: &str) -> ContainerReport {
-    let has_reason =
-        |plane: &ControlState| find_report(plane, &id(name)).is_some_and(|it| it.reason.is_some());
+    let has_reason = |plane: &ControlState| {
+        find_report(plane, &id(name)).is_some_and(|report| report.reason.is_some())
+    };
     let plane = control
-        .wait_until("it says why it does not end", has_reason)
+        .wait_until("the report says why the container does not end", has_reason)
         .await;
     find_report(&plane, &id(name)).unwrap()
 }
@@ -56,7 +58,7 @@ async fn wait_until_stuck(control: &Control, name: &str) -> ContainerReport {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let name = format!("hayward-test-{}", std::process::id());
-    let Some(frozen) = FreezerCgroup::new(&name) else {
+    let Some(freezer) = FreezerCgroup::new(&name) else {
         return;
     };
     let control = Control::start().await;
@@ -67,9 +69,11 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let running = control
         .wait_for_state(&id("hard"), ContainerState::Running)
         .await;
-    wait_for("it ignores SIGTERM", || trap_set.exists().then_some(()));
+    wait_for("the program ignores SIGTERM", || {
+        trap_set.exists().then_some(())
+    });
     let pid = running.pid.unwrap();
-    frozen.freeze(pid);
+    freezer.freeze(pid);
     control.set_goal(&id("hard"), Goal::Stop);
     let report = wait_until_stuck(&control, "hard").await;
     assert_eq!(
@@ -97,7 +101,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let report = wait_until_stuck(&control, "hard").await;
     assert_eq!(report.state, ContainerState::Stopping);
     assert!(is_alive(pid) && !control.plane.borrow().ends.contains_key(&(id("hard"), 1)));
-    frozen.set("THAWED");
+    freezer.set_state("THAWED");
     let exit = control
         .wait_for_state(&id("hard"), ContainerState::Ended)
         .await
@@ -110,9 +114,9 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
 
 /// Leftovers of a lost supervisor keep the container alive as well (I17).
 #[tokio::test(flavor = "multi_thread")]
-async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
+async fn a_container_with_an_unkillable_process_and_no_supervisor_does_not_count_as_ended() {
     let name = format!("hayward-test-lost-{}", std::process::id());
-    let Some(frozen) = FreezerCgroup::new(&name) else {
+    let Some(freezer) = FreezerCgroup::new(&name) else {
         return;
     };
     let control = Control::start().await;
@@ -122,10 +126,10 @@ async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
         .wait_for_state(&id("hard"), ContainerState::Running)
         .await;
     let dir = control.container_dir(&id("hard"));
-    wait_for("it is noted", || {
+    wait_for("the start is on disk", || {
         dir.join("started.json").exists().then_some(())
     });
-    frozen.freeze(running.pid.unwrap());
+    freezer.freeze(running.pid.unwrap());
     let claim = std::fs::read(dir.join("claim.json")).unwrap();
     let claim: serde_json::Value = serde_json::from_slice(&claim).unwrap();
     let supervisor = i32::try_from(claim["supervisor"]["pid"].as_i64().unwrap()).unwrap();
@@ -133,7 +137,7 @@ async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
     nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
     let report = wait_until_stuck(&control, "hard").await;
     assert_eq!(report.state, ContainerState::Stopping);
-    frozen.set("THAWED");
+    freezer.set_state("THAWED");
     let exit = control
         .wait_for_state(&id("hard"), ContainerState::Ended)
         .await
