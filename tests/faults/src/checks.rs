@@ -1,9 +1,9 @@
-//! Promises that are checked after each phase, one function each. A check waits for its state with
-//! a generous limit. A state that is not reached is a violation.
+//! Checks after each phase of faults, one function for each promise of Hayward. A check waits for a
+//! state, up to a generous limit. A state that is not reached is a violation.
 
 mod cleanup;
 mod fleet_state;
-mod proofs;
+mod process_traces;
 mod work_state;
 
 use crate::fleet::Fleet;
@@ -24,13 +24,13 @@ pub struct Violation {
     pub message: String,
 }
 
-/// Result of a check. An error names the violation.
+/// Result of a check. The error is the message of a violation.
 type Outcome = anyhow::Result<()>;
 
 /// Runs the checks of a list one after the other and collects the violations.
 macro_rules! run_checks {
-    // Proofs are already written, so their checks do not wait.
-    (@ proofs :: $check:ident, $context:expr) => { proofs::$check($context) };
+    // These checks only read, so they are not async.
+    (@ process_traces :: $check:ident, $context:expr) => { process_traces::$check($context) };
     (@ $module:ident :: $check:ident, $context:expr) => { $module::$check($context).await };
     ($context:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
         let mut violations = Vec::new();
@@ -47,7 +47,8 @@ macro_rules! run_checks {
     }};
 }
 
-/// Runs the checks that need the work of the phase.
+/// Runs the checks that must hold after all repairs, while orders such as blocks and drains are in
+/// force.
 pub async fn check_after_repairs(context: &CheckContext<'_>) -> Vec<Violation> {
     run_checks!(
         context,
@@ -60,7 +61,8 @@ pub async fn check_after_repairs(context: &CheckContext<'_>) -> Vec<Violation> {
     )
 }
 
-/// Runs the checks that must hold after all orders that hinder work were withdrawn.
+/// Runs the checks that must hold after orders that keep work from running, such as blocks and
+/// drains, were withdrawn.
 pub async fn check_after_withdrawals(context: &CheckContext<'_>) -> Vec<Violation> {
     run_checks!(
         context,
@@ -74,7 +76,7 @@ pub async fn check_after_withdrawals(context: &CheckContext<'_>) -> Vec<Violatio
             work_state::gangs_end,
             work_state::worker_pools_have_their_size,
             work_state::moves_end,
-            proofs::exclusive_work_never_ran_twice,
+            process_traces::exclusive_work_never_ran_twice,
             fleet_state::invariants_hold,
         ]
     )
@@ -88,13 +90,13 @@ pub async fn check_after_cancellations(context: &CheckContext<'_>) -> Vec<Violat
             cleanup::cancelled_work_has_ended,
             cleanup::no_process_is_left,
             cleanup::no_allocation_is_held,
-            proofs::exclusive_work_never_ran_twice,
+            process_traces::exclusive_work_never_ran_twice,
             fleet_state::invariants_hold,
             fleet_state::each_submission_has_one_audit_record,
             fleet_state::audit_chains_verify,
             fleet_state::the_doctor_finds_nothing,
-            proofs::nothing_panicked,
-            proofs::only_requested_ends_are_successful,
+            process_traces::nothing_panicked,
+            process_traces::only_requested_ends_are_successful,
         ]
     )
 }

@@ -1,4 +1,4 @@
-//! Injects faults, and repairs their damage when their time is over.
+//! Injects faults, and repairs each one when its duration is over.
 
 mod clock;
 mod containers;
@@ -26,10 +26,12 @@ pub enum Injected {
 
 #[derive(Debug)]
 pub struct ScheduledRepair {
+    /// Time from the injection to the repair.
     pub after: Duration,
     pub repair: Repair,
 }
 
+/// The action that ends a fault.
 #[derive(Debug)]
 pub enum Repair {
     Start(Actor),
@@ -44,7 +46,7 @@ pub enum Repair {
 }
 
 impl Repair {
-    fn after_ms(self, ms: u64) -> Injected {
+    fn scheduled_after_ms(self, ms: u64) -> Injected {
         Injected::NeedsRepair(ScheduledRepair {
             after: Duration::from_millis(ms),
             repair: self,
@@ -92,16 +94,20 @@ pub async fn apply_repair(fleet: &mut Fleet, repair: Repair) -> anyhow::Result<(
         Repair::Start(actor) => fleet.start(actor)?,
         Repair::Continue(actor) => fleet.resume(actor)?,
         Repair::ContinueContainerProcess(process) => containers::resume(&process),
-        Repair::EndSilence(connections) => fleet.relays.update(connections, |it| it.silent = false),
+        Repair::EndSilence(connections) => fleet
+            .relays
+            .update(connections, |state| state.silent = false),
         Repair::EndRefusals(connections) => {
-            fleet.relays.update(connections, |it| it.refused = false);
+            fleet
+                .relays
+                .update(connections, |state| state.refused = false);
         }
         Repair::EndDelay(connections) => fleet
             .relays
-            .update(connections, |it| it.delay = Duration::ZERO),
+            .update(connections, |state| state.delay = Duration::ZERO),
         Repair::StartPostgres => database::start(fleet).await?,
         Repair::EmptyDisk(disk) => disk::empty(fleet, disk).await?,
-        Repair::ResetClock(actor) => clock::set(fleet, actor, 0)?,
+        Repair::ResetClock(actor) => clock::set_offset(fleet, actor, 0)?,
     }
     Ok(())
 }

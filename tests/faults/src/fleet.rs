@@ -25,11 +25,13 @@ use relays::Relays;
 
 pub use start::{LOST_MS, start};
 
-/// Time limit for a state. It is longer than any state needs on a busy machine.
+/// Time limit of a wait for a state. It is longer than any state needs on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_mins(4);
 
 pub struct Fleet {
+    /// Folder with all files of the fleet.
     pub dir: PathBuf,
+    /// Path of the program `hayward`.
     pub program: PathBuf,
     pub keys: Keys,
     pub relays: Relays,
@@ -38,7 +40,7 @@ pub struct Fleet {
     ports: BTreeMap<Replica, u16>,
     running: BTreeMap<Actor, Child>,
     paused: BTreeSet<Actor>,
-    /// Processes that ended unexpectedly.
+    /// Processes that ended without being killed, and were restarted.
     pub unexpected_exits: Vec<UnexpectedExit>,
 }
 
@@ -47,24 +49,25 @@ pub struct Fleet {
 pub struct UnexpectedExit {
     pub actor: Actor,
     pub status: ExitStatus,
-    /// Last part of the log of the process.
-    pub log_end: String,
+    /// Beginning of the last line in the log of the process.
+    pub last_log_line: String,
 }
 
 impl fmt::Display for UnexpectedExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.actor, self.status, self.log_end)
+        write!(f, "{}: {}: {}", self.actor, self.status, self.last_log_line)
     }
 }
 
 impl Fleet {
-    /// Returns a client with the token of that name, for a service as users reach it.
+    /// Returns a client for a service through the relays of users. `token` is the name of its
+    /// token.
     pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&self.relays.urls(Caller::Users, service), token)
     }
 
-    /// Returns a client of one replica alone.
+    /// Returns a client of one replica, without a relay.
     pub fn replica_client(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&format!("http://127.0.0.1:{}", self.ports[&replica]), token)
@@ -119,11 +122,11 @@ impl Fleet {
             }
         }
         for (actor, status) in ended {
-            let log_end = self.last_line(actor);
+            let last_log_line = self.last_line(actor);
             self.unexpected_exits.push(UnexpectedExit {
                 actor,
                 status,
-                log_end,
+                last_log_line,
             });
             self.running.remove(&actor);
             self.paused.remove(&actor);
@@ -186,7 +189,8 @@ impl Fleet {
         command
     }
 
-    /// Ends all processes and releases the resources of the machine. With `keep`, the folder stays.
+    /// Ends all processes and unmounts all disks. With `keep_folder`, the folder of the fleet
+    /// stays.
     pub async fn shut_down(mut self, keep_folder: bool) -> anyhow::Result<()> {
         for agent in Agent::all() {
             self.kill(Actor::Agent(agent))?;

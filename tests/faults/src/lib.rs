@@ -1,10 +1,14 @@
-//! Fault injection with real processes. A seeded program submits work of all kinds to a fleet of
-//! separate processes and injects faults of all kinds. It checks all promises after each phase.
+//! Fault injection with real processes. A program submits work of all kinds to a fleet of separate
+//! processes and injects random faults of all kinds. After each phase, the program checks what
+//! Hayward promises to users, for example that acknowledged work is never lost.
 //!
-//! [`plan`] decides from the seed alone. [`faults`] injects into a [`fleet`]. [`work`] is the work
-//! of users and its proofs. [`checks`] has one function for each promise, and [`run`] combines them
-//! all. The program uses `kill`, the network, disks and clocks only, and depends on no internals of
-//! a service.
+//! - [`plan`] derives submissions, orders and faults from a seed.
+//! - [`fleet`] starts the processes, and [`faults`] injects faults into them.
+//! - [`work`] submits work. Its programs write proofs of their runs.
+//! - [`checks`] has one function for each promise.
+//! - [`run`] combines all of these.
+//!
+//! Faults use only `kill`, the network, disks and clocks, and no internals of a service.
 
 pub mod checks;
 pub mod faults;

@@ -15,7 +15,7 @@ struct Arguments {
     seed: u64,
     /// Minutes after which no new phase begins.
     minutes: u64,
-    /// Faults of one phase.
+    /// Number of faults in one phase.
     #[arg(long, default_value_t = 100)]
     faults: u32,
     /// Maximum number of phases.

@@ -1,8 +1,9 @@
 //! The plan of a run from its seed alone: submissions, orders and faults of each phase. The same
 //! seed and number give the same phase on every computer.
 //!
-//! A plan names targets that always exist (a replica, an agent, a connection). Other targets exist
-//! only while work runs. A drawn number chooses among those that exist at that moment.
+//! A plan names targets that always exist (a replica, an agent, a connection). Other targets, such
+//! as processes in containers, exist only while work runs. For these the plan has a random number
+//! ([`Choice`]), which selects one of the targets that exist at the time of the step.
 
 mod generator;
 
@@ -151,16 +152,18 @@ pub enum ProcessKind {
     Program,
 }
 
-/// Number that chooses among the candidates of the moment.
+/// Random number that selects one of the targets that exist at the time of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice(pub u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
+    /// A process is killed, and started again later.
     Kill {
         actor: Actor,
         down_ms: u64,
     },
+    /// A process is stopped by SIGSTOP, and continued later.
     Pause {
         actor: Actor,
         duration_ms: u64,
@@ -201,7 +204,7 @@ pub enum Fault {
         disk: Disk,
         duration_ms: u64,
     },
-    /// The wall clock of one process.
+    /// The wall clock of one process is wrong by `offset_ms` for a time.
     StepClock {
         actor: Actor,
         offset_ms: i64,
@@ -276,7 +279,7 @@ impl Fault {
 /// Work that users submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// A job whose tasks all succeed, if they can.
+    /// A job whose tasks all succeed. `queued` jobs run in the pool of queues.
     Job {
         tasks: u64,
         sleep_ms: u64,
@@ -297,12 +300,13 @@ pub enum Work {
         members: u32,
         sleep_ms: u64,
     },
+    /// A worker pool.
     Pool {
         size: u32,
     },
 }
 
-/// Orders of operators and users about work and nodes that exist.
+/// An order of an operator or user about existing work or an existing node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Cancel {
@@ -320,6 +324,7 @@ pub enum Order {
     MakeUnschedulable {
         agent: Agent,
     },
+    /// A process of a service moves to another node.
     Move {
         choice: Choice,
     },

@@ -1,4 +1,4 @@
-//! A run: phases of faults, each followed by repairs and all checks.
+//! Runs the fault injection: phases of faults, each followed by repairs and all checks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::work::{self, Cancellation, Clients, Ledger, SharedLedger};
 /// Interval of the check for processes that ended by themselves.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Length and intensity of a run.
+/// Seed, length and intensity of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunConfig {
     pub seed: Seed,
@@ -36,12 +36,16 @@ pub struct Summary {
     pub phases: u32,
     /// Number of injected faults by kind.
     pub injected: BTreeMap<&'static str, u32>,
+    /// Number of skipped faults by kind and reason.
     pub skipped: BTreeMap<(&'static str, &'static str), u32>,
+    /// Number of acknowledged submissions, cancellations and orders.
     pub acknowledged_count: u64,
+    /// Refused orders and cancellations, which are no violations.
     pub refused: Vec<String>,
     /// Processes that ended without being killed, and were restarted.
     pub unexpected_exits: Vec<UnexpectedExit>,
     pub violations: Vec<Violation>,
+    /// Folder of the fleet, with all state and logs.
     pub dir: PathBuf,
 }
 
@@ -93,9 +97,10 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs in a fresh folder. The folder stays if a promise was broken.
+/// Starts a fleet in a new folder and runs the phases. The folder stays if a promise was broken.
 ///
-/// # Errors If the fleet cannot be started or changed. The run has no result then.
+/// # Errors
+/// If the fleet cannot be started or changed. The run has no result then.
 pub async fn run(config: RunConfig) -> anyhow::Result<Summary> {
     let Seed(seed) = config.seed;
     let name = format!("hayward-faults-{seed}-{}", std::process::id());
@@ -174,13 +179,13 @@ async fn cancel_all_work(clients: &Clients, ledger: &SharedLedger) {
     }
 }
 
-/// The part of a phase with faults.
+/// The first part of a phase: submissions, orders, and faults with their repairs.
 struct PhaseRun<'a> {
     fleet: &'a mut Fleet,
     clients: &'a Clients,
     ledger: &'a SharedLedger,
     phase: PhaseNumber,
-    /// Repairs that are still to be made, and their times.
+    /// Repairs that are not yet made, and when they are due.
     repairs: Vec<(Instant, Repair)>,
     /// Time of the last check for processes that ended by themselves.
     checked_at: Instant,
@@ -225,12 +230,13 @@ impl PhaseRun<'_> {
 
     fn submit(&self, work: plan::Work) {
         let mut ledger = self.ledger.borrow_mut();
-        let index = ledger.new_item(&self.fleet.dir, self.phase, work);
+        let index = ledger.add_item(&self.fleet.dir, self.phase, work);
         let shared = Rc::clone(self.ledger);
         tokio::task::spawn_local(work::submit(self.clients.clone(), shared, index));
     }
 
-    /// Makes the repairs that are due before `deadline`.
+    /// Waits until `deadline`. Meanwhile makes repairs that become due, and restarts processes that
+    /// ended by themselves.
     async fn run_repairs_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         loop {
             if self.checked_at.elapsed() >= CHECK_INTERVAL {
@@ -255,7 +261,7 @@ impl PhaseRun<'_> {
         }
     }
 
-    /// Makes all repairs in order.
+    /// Makes all remaining repairs at once, and brings the fleet into its normal state.
     async fn repair_all(&mut self) -> anyhow::Result<()> {
         self.repairs.sort_by_key(|(at, _)| *at);
         for (_, repair) in std::mem::take(&mut self.repairs) {

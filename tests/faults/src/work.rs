@@ -1,5 +1,6 @@
-//! The work of users, and the proofs of its runs. Each run of a task writes lines with a random
-//! number of the kernel into a file of its own. The outcome of the run has to show that number.
+//! Submits the work of users, and reads the proofs of its runs. Each run of a task writes lines
+//! with a random number into the proof file of its work, and prints that number. An outcome is
+//! proven if its output shows the number of a run that wrote its end.
 
 mod orders;
 mod pool_owner;
@@ -21,19 +22,22 @@ pub use orders::{execute_order, withdraw};
 pub use proof::{Proof, live_workers, read_proof};
 pub use submit::{cancel, submit};
 
-/// An argument of every process of exclusive work.
+/// Argument by which processes of exclusive work are found.
 pub const EXCLUSIVE: &str = "never-two-at-once";
 
 /// Clients of one user and of an operator.
 #[derive(Clone)]
 pub struct Clients {
+    /// Client of the user for job-converter.
     pub jobs: Client,
+    /// Client of the user for container-manager.
     pub containers: Client,
+    /// Clients of the operator.
     pub operators: BTreeMap<Service, Client>,
     /// Folder of the tokens of pool owners.
-    keys: PathBuf,
+    token_folder: PathBuf,
     /// Addresses of rm-scheduler, for owners of pools.
-    scheduler: String,
+    scheduler_urls: String,
 }
 
 impl Clients {
@@ -46,8 +50,8 @@ impl Clients {
             jobs: fleet.client(Service::JobConverter, "user-ada")?,
             containers: fleet.client(Service::ContainerManager, "user-ada")?,
             operators,
-            keys: fleet.keys.dir().to_owned(),
-            scheduler: fleet
+            token_folder: fleet.keys.dir().to_owned(),
+            scheduler_urls: fleet
                 .relays
                 .urls(crate::plan::Caller::Users, Service::RmScheduler),
         })
@@ -62,7 +66,7 @@ impl Clients {
     }
 }
 
-/// Progress of a request to end something.
+/// Progress of the cancellation of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancellation {
     None,
@@ -70,16 +74,16 @@ pub enum Cancellation {
     Acknowledged,
 }
 
-/// One submission.
+/// One submission and its state.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Idempotency key of the submission, which is also its name.
+    /// Idempotency key of the submission, which is also the name of the work.
     pub key: String,
     pub work: Work,
     /// Id of the work. `None` until the submission was acknowledged.
     pub id: Option<String>,
     pub cancellation: Cancellation,
-    /// Folder of the proofs of its runs.
+    /// Folder of the proof file, to which the runs of the work write.
     pub proofs: PathBuf,
 }
 
@@ -109,11 +113,11 @@ fn collection_path(work: Work) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct AcknowledgedOrder {
     pub order: Order,
-    /// Path for reading the state of the order.
+    /// URL path at which the state of the order can be read.
     pub path: String,
 }
 
-/// All requests of a phase.
+/// All requests of a phase and their results.
 #[derive(Default)]
 pub struct Ledger {
     pub items: Vec<Item>,
@@ -122,16 +126,17 @@ pub struct Ledger {
     pub in_flight: usize,
     /// Number of requests that were acknowledged.
     pub acknowledged_count: u64,
-    /// Promises that were broken in answers.
+    /// Submissions that were refused, or were acknowledged with different ids.
     pub broken_promises: Vec<String>,
-    /// Refused orders. They are not violations.
+    /// Refused orders and cancellations. They are not violations.
     pub refusals: Vec<String>,
 }
 
 pub type SharedLedger = Rc<RefCell<Ledger>>;
 
 impl Ledger {
-    pub fn new_item(&mut self, dir: &Path, phase: PhaseNumber, work: Work) -> usize {
+    /// Adds an item that will be submitted. Returns its index.
+    pub fn add_item(&mut self, dir: &Path, phase: PhaseNumber, work: Work) -> usize {
         let number = self.items.len();
         let key = format!("p{}-{}-{number}", phase.0, collection_path(work));
         let proofs = dir.join("proofs").join(&key);
@@ -145,7 +150,8 @@ impl Ledger {
         number
     }
 
-    /// Chooses an item that exists and was not cancelled.
+    /// Selects one of the items that are acknowledged, not cancelled, and accepted by `filter`.
+    /// Returns its index.
     fn choose(&self, Choice(number): Choice, filter: impl Fn(&Item) -> bool) -> Option<usize> {
         let candidates: Vec<usize> = (0..self.items.len())
             .filter(|index| {
@@ -159,7 +165,7 @@ impl Ledger {
     }
 }
 
-/// Returns a node of the pool of classes.
+/// Selects a node of the pool of classes.
 fn choose_class_node(choice: Choice) -> Agent {
     let number = choice.0 % u32::from(Agent::LAST_IN_CLASS_POOL) + 1;
     Agent(u8::try_from(number).unwrap_or(1))

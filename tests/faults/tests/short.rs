@@ -1,4 +1,4 @@
-//! A short run with a fixed seed, for the gate.
+//! A short run of the fault injection with a fixed seed, for CI.
 
 use std::time::Duration;
 

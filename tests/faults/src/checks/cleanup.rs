@@ -8,7 +8,7 @@ use crate::fleet::{TIMEOUT, container_processes, poll_until};
 use crate::plan::{Service, Work};
 use crate::work::Cancellation;
 
-/// Checks that work that was acknowledged as cancelled has ended in a terminal state.
+/// Checks that work has ended if its cancellation was acknowledged.
 pub async fn cancelled_work_has_ended(context: &CheckContext<'_>) -> Outcome {
     let items = context.ledger.borrow().items.clone();
     for item in items {
@@ -26,7 +26,7 @@ pub async fn cancelled_work_has_ended(context: &CheckContext<'_>) -> Outcome {
             Work::Gang { .. } => match client.get::<Value>(&path).await {
                 Err(error) if error.is_not_found() => Ok(()),
                 Err(error) => Err(format!("{error:?}")),
-                Ok(view) => Err(format!("it is there: {}", view["state"])),
+                Ok(view) => Err(format!("it still exists: {}", view["state"])),
             },
             _ => {
                 let view = client.get::<WorkView>(&path).await;
@@ -58,24 +58,27 @@ pub async fn no_process_is_left(context: &CheckContext<'_>) -> Outcome {
     .await
 }
 
-/// Checks that no allocation is alive and no container is in a transitional state (I24).
+/// Checks that all allocations and all containers have ended (I24).
 pub async fn no_allocation_is_held(context: &CheckContext<'_>) -> Outcome {
-    let lists = [
+    let queries = [
         (Service::RmScheduler, "/v1/allocations", "allocations"),
         (Service::ContainerManager, "/v1/containers", "containers"),
     ];
-    for (service, path, field) in lists {
+    for (service, path, field) in queries {
         let client = &context.clients.operators[&service];
         let path = format!("{path}?limit=1000");
         poll_until(field, TIMEOUT, async || {
             let list = client.get::<Value>(&path).await;
             let list = list.map_err(|error| format!("{error:?}"))?;
             let entries = list[field].as_array().into_iter().flatten();
-            let held: Vec<String> = entries
-                .filter(|it| it["state"] != "ended")
+            let not_ended: Vec<String> = entries
+                .filter(|entry| entry["state"] != "ended")
                 .map(ToString::to_string)
                 .collect();
-            held.is_empty().then_some(()).ok_or_else(|| held.join("\n"))
+            not_ended
+                .is_empty()
+                .then_some(())
+                .ok_or_else(|| not_ended.join("\n"))
         })
         .await?;
     }

@@ -1,4 +1,4 @@
-//! Promises about the fleet as a whole.
+//! Checks of promises about the fleet as a whole: services, nodes, blocks, drains and audit.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use super::{CheckContext, Outcome};
 use crate::fleet::{TIMEOUT, container_processes, poll_until};
 use crate::plan::{Order, Replica, Work};
 
-/// Findings of the doctor that a healthy fleet under test has: its clocks can be stepped, and other
-/// files may fill the disk.
-const EXPECTED_NEEDS: [&str; 2] = ["insecure", "disk"];
+/// Kinds of findings that `hayward doctor` reports for every fleet under test. Its clocks can be
+/// stepped, which is insecure, and other files may fill the disk.
+const EXPECTED_FINDINGS: [&str; 2] = ["insecure", "disk"];
 
+/// Time limit of a drain. It is not much longer than the work runs.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Checks that each request was acknowledged, or refused with a reason.
@@ -31,7 +32,7 @@ pub async fn every_request_was_answered(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that both replicas of a service are alive and one of them leads.
+/// Checks that both replicas of each service are alive and one of them leads.
 pub async fn every_service_answers(context: &CheckContext<'_>) -> Outcome {
     for replica in Replica::all() {
         let client = context.fleet.replica_client(replica, "operator")?;
@@ -63,8 +64,8 @@ pub async fn blocks_are_in_force(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that a drained node has no process of any container (I17). Work without another place may
-/// prevent the end of a drain, so the wait is not much longer than the work.
+/// Checks that a drained node has no process of any container (I17). A drain does not end while its
+/// work fits on no other node. Such a node must still have processes.
 pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> Outcome {
     let orders = context.ledger.borrow().acknowledged_orders.clone();
     for acknowledged in orders {
@@ -86,13 +87,13 @@ pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> Outcome {
         match result {
             Ok(()) => ensure!(
                 remaining.is_empty(),
-                "{agent} is called drained: {remaining:?}"
+                "{agent} is reported as drained and has {remaining:?}"
             ),
             Err(reason) => {
                 println!("  {reason:#}");
                 ensure!(
                     !remaining.is_empty(),
-                    "{agent} is empty and not drained: {reason:#}"
+                    "{agent} has no process and is not drained: {reason:#}"
                 );
             }
         }
@@ -104,7 +105,8 @@ pub async fn every_node_takes_work(context: &CheckContext<'_>) -> Outcome {
     context.fleet.wait_for_nodes().await
 }
 
-/// Checks that no service sees a broken invariant in its state, after it had time to repair it.
+/// Checks that all invariants hold in the state of each service. A service has time to repair its
+/// state first.
 pub async fn invariants_hold(context: &CheckContext<'_>) -> Outcome {
     for (service, client) in &context.clients.operators {
         poll_until(
@@ -135,8 +137,9 @@ pub async fn audit_chains_verify(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that each acknowledged submission has exactly one audit record, however often it was
-/// sent. Records of gangs are of PUTs, and those of pools have no id (I19).
+/// Checks that each acknowledged submission has exactly one audit record, however often it was sent
+/// (I19). Gangs and worker pools are not checked: gangs are submitted by PUT, and the records of
+/// worker pools contain no id.
 pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) -> Outcome {
     let (status, output) = context.fleet.run_hayward(&["audit", "export"]).await?;
     ensure!(status == Some(0), "{output}");
@@ -165,25 +168,26 @@ pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) ->
     Ok(())
 }
 
+/// Checks that `hayward doctor` finds nothing but the expected findings.
 pub async fn the_doctor_finds_nothing(context: &CheckContext<'_>) -> Outcome {
     let request = async || {
         let result = context.fleet.run_hayward(&["doctor", "--json"]).await;
         let (_, output) = result.map_err(|error| error.to_string())?;
-        let findings: Value =
+        let report: Value =
             serde_json::from_str(&output).map_err(|error| format!("{error}: {output}"))?;
-        let needs = findings["needs"].as_array().cloned().unwrap_or_default();
-        let needs: Vec<String> = needs
+        let findings = report["needs"].as_array().cloned().unwrap_or_default();
+        let unexpected: Vec<String> = findings
             .iter()
-            .filter(|need| {
-                let kind = need["kind"].as_str().unwrap_or_default();
-                !EXPECTED_NEEDS.contains(&kind)
+            .filter(|finding| {
+                let kind = finding["kind"].as_str().unwrap_or_default();
+                !EXPECTED_FINDINGS.contains(&kind)
             })
             .map(ToString::to_string)
             .collect();
-        needs
+        unexpected
             .is_empty()
             .then_some(())
-            .ok_or_else(|| needs.join("\n"))
+            .ok_or_else(|| unexpected.join("\n"))
     };
-    poll_until("a fleet that is well", TIMEOUT, request).await
+    poll_until("a doctor without unexpected findings", TIMEOUT, request).await
 }

@@ -1,4 +1,5 @@
-//! Checks of what processes have written. They need no waiting.
+//! Checks of what processes have left behind: the proofs of exclusive work, the logs of services,
+//! and exit statuses. These checks need not wait.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +9,18 @@ use super::{CheckContext, Outcome};
 use crate::plan::Work;
 use crate::work::read_proof;
 
-/// Checks that each process of exclusive work found its lock free (I4).
+/// Checks that no process of exclusive work ran at the same time as another (I4). Each process
+/// takes a lock at its start, and writes an overlap if the lock is taken.
 pub fn exclusive_work_never_ran_twice(context: &CheckContext<'_>) -> Outcome {
     let mut overlaps = BTreeMap::new();
-    for item in context.acknowledged_items(|it| it.work == Work::ExclusiveService) {
+    for item in context.acknowledged_items(|item| item.work == Work::ExclusiveService) {
         let proof = read_proof(&item);
         if !proof.overlaps.is_empty() {
             overlaps.insert(item.key, proof.overlaps);
         }
     }
     if !overlaps.is_empty() {
-        bail!("two at once: {overlaps:?}");
+        bail!("two processes ran at once: {overlaps:?}");
     }
     Ok(())
 }
@@ -31,8 +33,8 @@ pub fn nothing_panicked(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that no process ended with status 0 by itself. A process without database or disk space
-/// may give up, but a supervisor would not restart it after status 0.
+/// Checks that no service or agent ended with status 0 by itself. Without database or disk space a
+/// process may give up, but with an error. A supervisor does not restart a process after status 0.
 pub fn only_requested_ends_are_successful(context: &CheckContext<'_>) -> Outcome {
     let exits = context.fleet.unexpected_exits.iter();
     let wrong_exits: Vec<String> = exits

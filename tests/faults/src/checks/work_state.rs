@@ -1,4 +1,4 @@
-//! Promises about single pieces of work.
+//! Checks of promises about single pieces of work: jobs, services, reservations, gangs, pools.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,16 @@ use crate::plan::{Order, ProcessKind, Work};
 use crate::work::{Cancellation, Item, live_workers, read_proof};
 
 impl CheckContext<'_> {
-    /// Returns the items that were acknowledged and are wanted.
+    /// Returns the acknowledged items for which `filter` is true.
     pub fn acknowledged_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
         let ledger = self.ledger.borrow();
-        let acknowledged = ledger.items.iter().filter(|it| it.id.is_some());
-        acknowledged.filter(|it| filter(it)).cloned().collect()
+        let acknowledged = ledger.items.iter().filter(|item| item.id.is_some());
+        acknowledged.filter(|item| filter(item)).cloned().collect()
     }
 
+    /// Returns the acknowledged items that nothing has cancelled and for which `filter` is true.
     fn active_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
-        self.acknowledged_items(|it| it.cancellation == Cancellation::None && filter(it))
+        self.acknowledged_items(|item| item.cancellation == Cancellation::None && filter(item))
     }
 
     async fn fetch_outcomes(&self, item: &Item) -> anyhow::Result<Vec<TaskView>> {
@@ -40,7 +41,7 @@ fn is_job(item: &Item) -> bool {
     matches!(item.work, Work::Job { .. } | Work::FailingJob { .. })
 }
 
-/// Waits until a piece of work is in the wanted state.
+/// Waits until `check` accepts the state of a piece of work.
 async fn wait_for_state(
     context: &CheckContext<'_>,
     item: &Item,
@@ -51,10 +52,12 @@ async fn wait_for_state(
         let view = context.clients.jobs.get::<WorkView>(&path).await;
         let view = view.map_err(|error| format!("{path}: {error:?}"))?;
         check(&view).map_err(|mismatch| {
-            let processes = view
-                .processes
-                .iter()
-                .map(|it| format!("{} on {} {}", it.allocation, it.node, it.state));
+            let processes = view.processes.iter().map(|process| {
+                format!(
+                    "{} on {} {}",
+                    process.allocation, process.node, process.state
+                )
+            });
             let processes: Vec<String> = processes.collect();
             let (state, reason, tasks) = (view.state, &view.reason, view.tasks);
             format!("{path}: {mismatch}; it is {state:?}, {reason:?}, {tasks:?}, {processes:?}")
@@ -63,7 +66,7 @@ async fn wait_for_state(
     .await
 }
 
-/// Checks that acknowledged work exists, and ends with the result of its programs (I5).
+/// Checks that each acknowledged job ends with the result of its programs (I5).
 pub async fn every_job_ends_with_the_result_of_its_programs(context: &CheckContext<'_>) -> Outcome {
     for item in context.acknowledged_items(is_job) {
         wait_for_state(context, &item, |view| {
@@ -77,20 +80,22 @@ pub async fn every_job_ends_with_the_result_of_its_programs(context: &CheckConte
             };
             is_expected
                 .then_some(())
-                .ok_or_else(|| "it has to end".into())
+                .ok_or_else(|| "it has not ended as expected".into())
         })
         .await?;
     }
     Ok(())
 }
 
+/// Checks that each task of an active job has exactly one outcome, and a task of a cancelled job at
+/// most one.
 pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
     for item in context.acknowledged_items(is_job) {
         let (Work::Job { tasks, .. } | Work::FailingJob { tasks }) = item.work else {
             continue;
         };
         let outcomes = context.fetch_outcomes(&item).await?;
-        let task_numbers: Vec<u64> = outcomes.iter().map(|it| it.task).collect();
+        let task_numbers: Vec<u64> = outcomes.iter().map(|outcome| outcome.task).collect();
         let distinct: BTreeSet<u64> = task_numbers.iter().copied().collect();
         ensure!(
             task_numbers.len() == distinct.len(),
@@ -113,6 +118,7 @@ pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
+/// Checks that each successful outcome has the number of a run that wrote its end.
 pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
     for item in context.acknowledged_items(is_job) {
         let proof = read_proof(&item);
@@ -121,25 +127,26 @@ pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
             // A shell may report that a process was killed before it prints the number.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
-            let label = format!("{}: {outcome:?}", item.key);
+            let details = format!("{}: {outcome:?}", item.key);
             if outcome.succeeded {
                 ensure!(
                     proof.ended.contains(&run),
-                    "no such run came to its end: {label}"
+                    "no run with this number wrote its end: {details}"
                 );
                 ensure!(
                     !fails || outcome.task % 2 == 0,
-                    "it cannot succeed: {label}"
+                    "a task that always fails succeeded: {details}"
                 );
             } else {
-                ensure!(fails, "its tasks do not fail: {label}");
+                ensure!(fails, "a task that never fails failed: {details}");
             }
         }
     }
     Ok(())
 }
 
-/// Checks that the requested number of processes is reported as running, and runs.
+/// Checks for each service that the requested number of processes is reported as running, and that
+/// as many processes really run.
 pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome {
     for item in context.active_items(Item::is_service) {
         let count = match item.work {
@@ -150,13 +157,17 @@ pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome
             _ => 1,
         };
         wait_for_state(context, &item, |view| {
-            let running = view.processes.iter().filter(|it| it.state == "running");
+            let running = view
+                .processes
+                .iter()
+                .filter(|process| process.state == "running");
             let reported_count = running.count();
             // The slash is needed because `p0-services-10` begins with `p0-services-1`.
             let proofs_prefix = format!("{}/", item.proofs.display());
             let processes = container_processes::list(&context.fleet.dir);
-            let programs = processes.iter().filter(|it| {
-                it.kind == ProcessKind::Program && it.command_line.contains(&proofs_prefix)
+            let programs = processes.iter().filter(|process| {
+                process.kind == ProcessKind::Program
+                    && process.command_line.contains(&proofs_prefix)
             });
             let found_count = programs.count();
             if reported_count == count as usize
@@ -176,10 +187,10 @@ pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome
 }
 
 pub async fn reservations_exist(context: &CheckContext<'_>) -> Outcome {
-    for item in context.active_items(|it| it.work == Work::Reservation) {
+    for item in context.active_items(|item| item.work == Work::Reservation) {
         wait_for_state(context, &item, |view| match view.state {
             WorkState::Running | WorkState::Waiting => Ok(()),
-            other => Err(format!("{other:?} is not what nobody ended")),
+            other => Err(format!("it is {other:?}, and was not cancelled")),
         })
         .await?;
     }
@@ -188,7 +199,7 @@ pub async fn reservations_exist(context: &CheckContext<'_>) -> Outcome {
 
 /// Checks that each task of a gang ends, and succeeds only if it ran.
 pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
-    for item in context.active_items(|it| matches!(it.work, Work::Gang { .. })) {
+    for item in context.active_items(|item| matches!(item.work, Work::Gang { .. })) {
         let Work::Gang { members, .. } = item.work else {
             continue;
         };
@@ -203,18 +214,26 @@ pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
                 return Ok(view);
             }
             let (state, tasks, reason) = (view.state, view.task_states, view.why);
-            let warnings: Vec<_> = view.warnings.iter().map(|it| it.message.clone()).collect();
+            let warnings: Vec<_> = view
+                .warnings
+                .iter()
+                .map(|warning| warning.message.clone())
+                .collect();
             Err(format!(
                 "{path} is {state}, its tasks {tasks:?}, {reason:?}, {warnings:?}"
             ))
         };
         let view = poll_until(&item.key, TIMEOUT, request).await?;
-        let ended: BTreeSet<String> = read_proof(&item).ended.into_iter().map(|it| it.0).collect();
+        let ended: BTreeSet<String> = read_proof(&item)
+            .ended
+            .into_iter()
+            .map(|(task, _)| task)
+            .collect();
         for task in &view.tasks {
             let is_proven = task.state != "Completed" || ended.contains(&task.id);
             ensure!(
                 is_proven,
-                "{} is completed and never ran to its end: {task:?}",
+                "{}: a completed task never wrote its end: {task:?}",
                 item.key
             );
         }
@@ -223,7 +242,7 @@ pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
 }
 
 pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> Outcome {
-    for item in context.active_items(|it| matches!(it.work, Work::Pool { .. })) {
+    for item in context.active_items(|item| matches!(item.work, Work::Pool { .. })) {
         let Work::Pool { size } = item.work else {
             continue;
         };
@@ -236,13 +255,14 @@ pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> Outcome
             if view["started"].as_u64() == Some(u64::from(size)) && live.len() == size as usize {
                 return Ok(());
             }
-            Err(format!("{size} wanted, {live:?} there: {view}"))
+            Err(format!("{size} wanted, {live:?} alive: {view}"))
         })
         .await?;
     }
     Ok(())
 }
 
+/// Checks that each acknowledged move of a process ends, with success or failure.
 pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
     let orders = context.ledger.borrow().acknowledged_orders.clone();
     for acknowledged in orders {
@@ -270,8 +290,7 @@ pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-/// Returns whether the service has ended or was deployed again. The service is named by its own
-/// name or by that of its deployment.
+/// Returns whether the service of a move has ended or was deployed again.
 fn service_has_ended(error: &ClientError) -> bool {
     error
         .problem()

@@ -1,4 +1,4 @@
-//! Wall clocks that step, one process at a time (F23).
+//! Steps the wall clock that one process sees (F23).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -10,13 +10,13 @@ pub fn step(
     offset_ms: i64,
     duration_ms: u64,
 ) -> anyhow::Result<Injected> {
-    set(fleet, actor, offset_ms)?;
-    Ok(Repair::ResetClock(actor).after_ms(duration_ms))
+    set_offset(fleet, actor, offset_ms)?;
+    Ok(Repair::ResetClock(actor).scheduled_after_ms(duration_ms))
 }
 
-/// Writes the offset of a clock in one step. A process that reads an incomplete file keeps the old
-/// offset.
-pub fn set(fleet: &Fleet, actor: Actor, offset_ms: i64) -> anyhow::Result<()> {
+/// Writes the offset that a process adds to its wall clock. The file is replaced atomically, so the
+/// process never reads an incomplete offset.
+pub fn set_offset(fleet: &Fleet, actor: Actor, offset_ms: i64) -> anyhow::Result<()> {
     let file = fleet.clock_file(actor);
     let new_file = file.with_extension("new");
     std::fs::write(&new_file, offset_ms.to_string())?;

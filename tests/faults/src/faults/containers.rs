@@ -1,7 +1,8 @@
-//! Supervisors, runners and programs of users that are killed, or stopped and continued.
+//! Kills the processes in containers (supervisors, task runners and programs of users), or pauses
+//! them with SIGSTOP and SIGCONT.
 //!
-//! Supervisors of exclusive work are excluded. If one is killed or stopped, its container ends only
-//! when its agent is back (decision 0014).
+//! Supervisors of exclusive work are excluded. While such a supervisor is dead or stopped, only the
+//! agent of its node can end the work. The agent may be down too (decision 0014).
 
 use nix::sys::signal::Signal;
 
@@ -23,14 +24,14 @@ pub fn kill(fleet: &Fleet, kind: ProcessKind, choice: Choice) -> Injected {
 pub fn pause(fleet: &Fleet, kind: ProcessKind, choice: Choice, duration_ms: u64) -> Injected {
     match choose(fleet, kind, choice) {
         Some(process) if process.signal(Signal::SIGSTOP) => {
-            Repair::ContinueContainerProcess(process).after_ms(duration_ms)
+            Repair::ContinueContainerProcess(process).scheduled_after_ms(duration_ms)
         }
         _ => NO_PROCESS,
     }
 }
 
 pub fn resume(process: &ContainerProcess) {
-    // The process may have been killed meanwhile, which ends a stop as well.
+    // The process may have been killed meanwhile, so a failure is ignored.
     process.signal(Signal::SIGCONT);
 }
 
@@ -38,15 +39,15 @@ fn choose(fleet: &Fleet, kind: ProcessKind, Choice(number): Choice) -> Option<Co
     let processes = container_processes::list(&fleet.dir);
     let exclusive: Vec<String> = processes
         .iter()
-        .filter(|it| it.command_line.contains(EXCLUSIVE))
-        .map(|it| it.allocation.clone())
+        .filter(|process| process.command_line.contains(EXCLUSIVE))
+        .map(|process| process.allocation.clone())
         .collect();
-    let is_spared = |it: &ContainerProcess| {
-        kind == ProcessKind::Supervisor && exclusive.contains(&it.allocation)
+    let is_excluded = |process: &ContainerProcess| {
+        kind == ProcessKind::Supervisor && exclusive.contains(&process.allocation)
     };
     let mut candidates: Vec<ContainerProcess> = processes
         .into_iter()
-        .filter(|it| it.kind == kind && !is_spared(it))
+        .filter(|process| process.kind == kind && !is_excluded(process))
         .collect();
     let index = number as usize % candidates.len().max(1);
     (!candidates.is_empty()).then(|| candidates.swap_remove(index))

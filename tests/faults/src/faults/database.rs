@@ -1,4 +1,4 @@
-//! Postgres that is stopped in order, or crashes, and returns with all committed data (F7).
+//! Restarts Postgres in order, or kills it. After both, all committed data must be there (F7).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -17,10 +17,11 @@ pub async fn kill(fleet: &mut Fleet, down_ms: u64) -> Injected {
         return Injected::Skipped("Postgres is down already");
     }
     fleet.postgres.kill().await;
-    Repair::StartPostgres.after_ms(down_ms)
+    Repair::StartPostgres.scheduled_after_ms(down_ms)
 }
 
-/// Starts Postgres. The disk is emptied first, because a server on a full disk cannot start.
+/// Starts Postgres. If the start fails, empties the disk and tries again, because a server on a
+/// full disk cannot start.
 pub async fn start(fleet: &mut Fleet) -> anyhow::Result<()> {
     if fleet.postgres.resume().await.is_ok() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Full disks of agents and of Postgres (F29).
+//! Fills the disks of agents and of Postgres, and empties them (F29).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -6,12 +6,12 @@ use crate::plan::Disk;
 
 pub fn fill(fleet: &Fleet, disk: Disk, duration_ms: u64) -> Injected {
     match fleet.disks.fill(disk) {
-        Ok(()) => Repair::EmptyDisk(disk).after_ms(duration_ms),
+        Ok(()) => Repair::EmptyDisk(disk).scheduled_after_ms(duration_ms),
         Err(reason) => Injected::Skipped(reason),
     }
 }
 
-/// Postgres may have ended because of the full disk, so it is started again.
+/// Empties a disk. Postgres may have ended because of its full disk, so it is started again.
 pub async fn empty(fleet: &mut Fleet, disk: Disk) -> anyhow::Result<()> {
     fleet.disks.empty(disk)?;
     if disk == Disk::Postgres {

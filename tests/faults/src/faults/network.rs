@@ -1,4 +1,4 @@
-//! Connections between processes, and to the database, that are cut or slow (F19).
+//! Cuts, silences, refuses or delays connections between processes and to the database (F19).
 
 use std::time::Duration;
 
@@ -7,25 +7,29 @@ use crate::fleet::Fleet;
 use crate::plan::Connections;
 
 pub fn reset(fleet: &Fleet, connections: Connections) -> Injected {
-    fleet.relays.update(connections, |it| it.resets += 1);
+    fleet.relays.update(connections, |state| state.resets += 1);
     Injected::Done
 }
 
 pub fn silence(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
-    fleet.relays.update(connections, |it| it.silent = true);
-    Repair::EndSilence(connections).after_ms(duration_ms)
+    fleet
+        .relays
+        .update(connections, |state| state.silent = true);
+    Repair::EndSilence(connections).scheduled_after_ms(duration_ms)
 }
 
 pub fn refuse(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
-    fleet.relays.update(connections, |it| {
-        it.refused = true;
-        it.resets += 1;
+    fleet.relays.update(connections, |state| {
+        state.refused = true;
+        state.resets += 1;
     });
-    Repair::EndRefusals(connections).after_ms(duration_ms)
+    Repair::EndRefusals(connections).scheduled_after_ms(duration_ms)
 }
 
 pub fn delay(fleet: &Fleet, connections: Connections, delay_ms: u64, duration_ms: u64) -> Injected {
     let delay = Duration::from_millis(delay_ms);
-    fleet.relays.update(connections, |it| it.delay = delay);
-    Repair::EndDelay(connections).after_ms(duration_ms)
+    fleet
+        .relays
+        .update(connections, |state| state.delay = delay);
+    Repair::EndDelay(connections).scheduled_after_ms(duration_ms)
 }

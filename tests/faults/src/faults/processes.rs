@@ -1,4 +1,4 @@
-//! Services and agents that are killed, or stopped and continued (F2).
+//! Kills services and agents, or pauses them with SIGSTOP and SIGCONT (F2).
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
@@ -9,7 +9,7 @@ pub fn kill(fleet: &mut Fleet, actor: Actor, down_ms: u64) -> anyhow::Result<Inj
         return Ok(Injected::Skipped("it is down already"));
     }
     fleet.kill(actor)?;
-    Ok(Repair::Start(actor).after_ms(down_ms))
+    Ok(Repair::Start(actor).scheduled_after_ms(down_ms))
 }
 
 pub fn pause(fleet: &mut Fleet, actor: Actor, duration_ms: u64) -> anyhow::Result<Injected> {
@@ -20,5 +20,5 @@ pub fn pause(fleet: &mut Fleet, actor: Actor, duration_ms: u64) -> anyhow::Resul
         return Ok(Injected::Skipped("it is stopped already"));
     }
     fleet.pause(actor)?;
-    Ok(Repair::Continue(actor).after_ms(duration_ms))
+    Ok(Repair::Continue(actor).scheduled_after_ms(duration_ms))
 }

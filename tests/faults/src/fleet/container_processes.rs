@@ -1,6 +1,6 @@
-//! Processes that really run in the containers of the fleet, whatever services report. They are
-//! found by a variable in the environment of each process of a container, and by the arguments of
-//! supervisors.
+//! Lists the processes that really run in the containers of the fleet, whatever services report. A
+//! process of a container is found by a variable in its environment, and a supervisor by its
+//! arguments.
 
 use std::fs;
 use std::path::Path;
@@ -28,15 +28,15 @@ pub struct ContainerProcess {
 /// Returns all processes of agents with folders below `dir`.
 pub fn list(dir: &Path) -> Vec<ContainerProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
+    let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
     let mut processes: Vec<ContainerProcess> =
         pids.filter_map(|pid| read_process(dir, pid)).collect();
-    processes.sort_by_key(|it| it.pid);
+    processes.sort_by_key(|process| process.pid);
     processes
 }
 
 fn read_process(dir: &Path, pid: i32) -> Option<ContainerProcess> {
-    let start_ticks = start_ticks(pid)?;
+    let start_ticks = read_start_ticks(pid)?;
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
     let command_line = command_line.trim_end().to_owned();
@@ -48,7 +48,7 @@ fn read_process(dir: &Path, pid: i32) -> Option<ContainerProcess> {
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
         let environment = String::from_utf8_lossy(&environment);
         let mut variables = environment.split('\0');
-        let mark = variables.find_map(|it| it.strip_prefix(MARK))?;
+        let mark = variables.find_map(|variable| variable.strip_prefix(MARK))?;
         let (folder, _) = mark.rsplit_once('/')?;
         let is_runner = arguments.last() == Some(&"run-tasks");
         let kind = if is_runner {
@@ -68,9 +68,8 @@ fn read_process(dir: &Path, pid: i32) -> Option<ContainerProcess> {
     })
 }
 
-/// Returns the start time in ticks since the boot. Returns `None` for a process that has ended and
-/// was not reaped.
-fn start_ticks(pid: i32) -> Option<u64> {
+/// Returns the start time in ticks since the boot. Returns `None` for a process that has ended.
+fn read_start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -80,7 +79,7 @@ fn start_ticks(pid: i32) -> Option<u64> {
 impl ContainerProcess {
     /// Sends a signal to exactly this process. Returns false if it is gone.
     pub fn signal(&self, signal: Signal) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+        read_start_ticks(self.pid) == Some(self.start_ticks)
             && kill(Pid::from_raw(self.pid), signal).is_ok()
     }
 }

@@ -1,5 +1,5 @@
-//! Small separate disks for agents and Postgres, which can be filled and emptied. They need root.
-//! Without root these faults are skipped and reported as skipped.
+//! Small separate disks for agents and Postgres, which can be filled and emptied. Mounting a disk
+//! needs root. Without root, faults of disks are reported as skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,16 @@ use anyhow::{Context as _, bail};
 
 use crate::plan::{Agent, Disk};
 
+/// Size of the disk of an agent.
 const AGENT_MIB: u32 = 48;
 /// Size of the disk of Postgres. It has space for the journal and tables of a run, with a reserve.
 const POSTGRES_MIB: u32 = 640;
 /// Name of the file that fills a disk.
-const BALLAST: &str = "ballast";
+const FILLER: &str = "filler";
 
 pub struct Disks {
     folders: BTreeMap<Disk, PathBuf>,
-    /// Reason why there are no separate disks. `None` if there are.
+    /// Why there are no separate disks. `None` if each folder is on its own disk.
     unavailable_reason: Option<&'static str>,
 }
 
@@ -50,12 +51,13 @@ impl Disks {
 
     /// Fills the disk.
     ///
-    /// # Errors Returns the reason if this is not possible on this machine.
+    /// # Errors
+    /// Returns the reason if this is not possible on this machine.
     pub fn fill(&self, disk: Disk) -> Result<(), &'static str> {
         if let Some(reason) = self.unavailable_reason {
             return Err(reason);
         }
-        let path = self.folder(disk).join(BALLAST);
+        let path = self.folder(disk).join(FILLER);
         if path.exists() {
             return Err("it is full already");
         }
@@ -71,7 +73,7 @@ impl Disks {
     }
 
     pub fn empty(&self, disk: Disk) -> anyhow::Result<()> {
-        match fs::remove_file(self.folder(disk).join(BALLAST)) {
+        match fs::remove_file(self.folder(disk).join(FILLER)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! The fleet's own Postgres, which is stopped, killed and started again.
+//! The private Postgres of the fleet, which faults stop, kill and start again.
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,8 @@ impl Postgres {
         }
     }
 
-    /// Starts Postgres unless it runs. It may have ended because of a full disk.
+    /// Starts Postgres unless it runs. Detects that Postgres has ended by itself, for example
+    /// because of a full disk.
     pub async fn resume(&mut self) -> anyhow::Result<()> {
         if let Some(server) = &self.running
             && !has_ended(server).await

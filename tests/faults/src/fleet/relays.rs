@@ -1,5 +1,6 @@
-//! Relays for all connections between processes, so that they can be cut or delayed. There is one
-//! for each caller and replica over TCP, and one for each replica and the database.
+//! Relays that forward all connections between processes, so that faults can cut or delay the
+//! connections. There is a TCP relay for each pair of caller and replica, and a Unix socket relay
+//! for each replica to the database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +18,14 @@ use crate::plan::{Caller, Connections, Replica, Service};
 /// Name of the socket of Postgres in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// The condition of a connection.
+/// The faults of the connections through one relay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConnectionState {
-    /// Whether data is delayed until the condition changes.
+    /// Whether data waits until this is false again.
     pub silent: bool,
     /// Whether connections are closed as soon as they are made.
     pub refused: bool,
+    /// Time by which each piece of data is delayed.
     pub delay: Duration,
     /// Number of resets. An increase closes open connections.
     pub resets: u64,
@@ -32,7 +34,9 @@ pub struct ConnectionState {
 type ConnectionControl = watch::Sender<ConnectionState>;
 
 pub struct Relays {
+    /// Ports and controls of the TCP relays.
     http: BTreeMap<(Caller, Replica), (u16, ConnectionControl)>,
+    /// Folders of the sockets and controls of the database relays.
     database: BTreeMap<Replica, (PathBuf, ConnectionControl)>,
 }
 
@@ -170,7 +174,7 @@ where
     let to_client = copy_data(server_read, client_write, state);
     tokio::select! {
         _ = async { tokio::try_join!(to_server, to_client) } => {}
-        _ = reset_watch.wait_for(|it| it.resets != resets) => {}
+        _ = reset_watch.wait_for(|state| state.resets != resets) => {}
     }
 }
 
@@ -185,8 +189,11 @@ async fn copy_data(
         if count == 0 {
             return to.shutdown().await;
         }
-        let current = state.wait_for(|it| !it.silent).await.map(|it| *it);
-        let delay = current.map(|it| it.delay).unwrap_or_default();
+        let current = state
+            .wait_for(|state| !state.silent)
+            .await
+            .map(|state| *state);
+        let delay = current.map(|state| state.delay).unwrap_or_default();
         if !delay.is_zero() {
             sleep_until(Instant::now() + delay).await;
         }

@@ -1,4 +1,4 @@
-//! Starts the processes of a fleet.
+//! Starts a fleet: disks, Postgres, keys, relays, services and agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +30,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     for folder in ["logs", "clocks"] {
         fs::create_dir_all(dir.join(folder))?;
     }
-    // Work runs under another account, which must be able to reach its folder of proofs.
+    // Work runs under another account, which must be able to reach the folders of its proofs.
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
     let disks = Disks::mount(&dir)?;
     let postgres = Postgres::start(disks.folder(Disk::Postgres).join("home")).await?;
@@ -62,7 +62,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// Raises the limit of open files. Each connection needs two, because it goes through a relay.
+/// Raises the limit of open files of this process. Each relayed connection needs two.
 fn raise_file_limit() -> anyhow::Result<()> {
     let (_, max) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, max, max)?;
@@ -187,7 +187,7 @@ impl Fleet {
         .await
     }
 
-    /// Divides the nodes: some for classes, the others for queues, where gangs are possible.
+    /// Divides the nodes between the pool of classes and the pool of queues, which runs gangs.
     async fn divide_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(Service::RmScheduler, "operator")?;
         let names_in_pool = |in_queue_pool: bool| {
@@ -195,10 +195,11 @@ impl Fleet {
                 .filter(move |agent| (agent.0 > Agent::LAST_IN_CLASS_POOL) == in_queue_pool);
             agents.map(|agent| agent.to_string()).collect::<Vec<_>>()
         };
-        poll_until("the policy to be taken", TIMEOUT, async || {
+        poll_until("the policy to be accepted", TIMEOUT, async || {
             let error_text = |error| format!("{error:?}");
             let current: PolicyView = client.get("/v1/policy").await.map_err(error_text)?;
-            let mut policy = serde_json::to_value(&current.policy).map_err(|it| it.to_string())?;
+            let mut policy =
+                serde_json::to_value(&current.policy).map_err(|error| error.to_string())?;
             policy["pools"]["default"]["nodes"] = json!(names_in_pool(false));
             policy["pools"]["gangs"] = json!({
                 "nodes": names_in_pool(true),

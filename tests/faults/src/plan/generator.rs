@@ -1,4 +1,4 @@
-//! Draws a phase.
+//! Generates the steps of a phase from the seed.
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -11,7 +11,7 @@ use super::{
 /// Milliseconds between two faults, 150 on average.
 const GAP_MS: std::ops::Range<u64> = 50..250;
 
-/// Draws the steps of a phase with a given number of faults.
+/// Generates the steps of a phase with a given number of faults.
 pub fn generate_phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     let mixed_seed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
     let mut generator = PhaseGenerator(StdRng::seed_from_u64(mixed_seed));
@@ -46,7 +46,7 @@ pub fn generate_phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
 
 struct PhaseGenerator(StdRng);
 
-/// Frequency of each kind, relative to the sum.
+/// Frequency of each kind of fault, relative to the sum of all.
 const WEIGHTS: [(FaultKind, u32); 14] = [
     (FaultKind::Reset, 18),
     (FaultKind::Silence, 8),
@@ -127,8 +127,8 @@ impl PhaseGenerator {
         }
     }
 
-    /// Draws the duration of a fault. It is often short, and sometimes longer than the lease of a
-    /// writer and the silence of a lost node.
+    /// Returns a duration of a fault. It is often short, and sometimes longer than the lease of a
+    /// leader and the time after which a node is lost.
     fn random_duration_ms(&mut self) -> u64 {
         match self.0.random_range(0..10) {
             0..6 => self.0.random_range(100..800),
@@ -148,7 +148,7 @@ impl PhaseGenerator {
         ])
     }
 
-    fn random_kind(&mut self) -> FaultKind {
+    fn random_fault_kind(&mut self) -> FaultKind {
         let sum: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
         let mut remaining = self.0.random_range(0..sum);
         for (kind, weight) in WEIGHTS {
@@ -161,7 +161,7 @@ impl PhaseGenerator {
     }
 
     fn random_fault(&mut self) -> Fault {
-        match self.random_kind() {
+        match self.random_fault_kind() {
             FaultKind::Reset => Fault::Reset {
                 connections: self.random_connections(),
             },
@@ -240,11 +240,11 @@ impl PhaseGenerator {
         work.push(Work::FailingJob {
             tasks: self.0.random_range(2..6),
         });
-        // A reservation holds one of the two nodes, so a standby would have no other node.
-        let reserved = number.0 % 2 == 1;
+        // A reservation takes one of the two nodes of the pool, so a standby would have no node.
+        let has_reservation = number.0 % 2 == 1;
         work.push(Work::Service {
             instances: self.0.random_range(1..3),
-            standbys: self.0.random_range(0..2) * u32::from(!reserved),
+            standbys: self.0.random_range(0..2) * u32::from(!has_reservation),
         });
         work.push(Work::ExclusiveService);
         work.push(Work::ExclusiveService);
@@ -254,7 +254,7 @@ impl PhaseGenerator {
                 sleep_ms: self.0.random_range(100..2_000),
             });
         }
-        if reserved {
+        if has_reservation {
             work.push(Work::Reservation);
         }
         work.push(Work::Pool {
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_phase_and_another_gives_another() {
+    fn the_same_seed_gives_the_same_phase_and_another_seed_another_phase() {
         let generate = |seed, number| generate_phase(Seed(seed), PhaseNumber(number), 50);
         assert_eq!(generate(7, 1), generate(7, 1));
         assert_ne!(generate(7, 1).steps, generate(7, 2).steps);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_fault_comes_up() {
+    fn every_kind_of_fault_occurs() {
         let phases = (0..20).map(|number| generate_phase(Seed(1), PhaseNumber(number), 100));
         let kinds: std::collections::BTreeSet<&str> = phases
             .flat_map(|phase| phase.steps)

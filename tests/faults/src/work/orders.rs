@@ -1,4 +1,5 @@
-//! Sends orders of operators and users while faults happen, and withdraws them after the repairs.
+//! Sends orders of operators and users while faults happen, and withdraws the orders after the
+//! repairs.
 
 use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
@@ -8,6 +9,7 @@ use super::submit::retry_until_final;
 use super::{AcknowledgedOrder, Clients, SharedLedger, cancel, choose_class_node};
 use crate::plan::{Choice, Order, Service};
 
+/// Sends an order until it is acknowledged or refused, and records the result.
 pub async fn execute_order(clients: Clients, shared: SharedLedger, order: Order) {
     if let Order::Cancel { choice } = order {
         let index = shared.borrow().choose(choice, |_| true);
@@ -32,7 +34,8 @@ pub async fn execute_order(clients: Clients, shared: SharedLedger, order: Order)
     }
 }
 
-/// Gives an order and returns its path, or `None` if there is no target.
+/// Sends an order. Returns the URL path of its state or the reason of a refusal, and `None` if
+/// there is no target.
 async fn request_order(
     clients: &Clients,
     shared: &SharedLedger,
@@ -85,7 +88,7 @@ async fn put_on_node(clients: &Clients, path: &str, body: &Value) -> Result<(), 
     retry_until_final(request).await.map(drop)
 }
 
-/// Moves a process of a service.
+/// Requests to move a process of a service to a node.
 async fn move_process(
     clients: &Clients,
     shared: &SharedLedger,
@@ -110,7 +113,8 @@ async fn move_process(
     )
 }
 
-/// Withdraws an order that hinders work.
+/// Withdraws an order that keeps work from running: a block, a drain, or an unschedulable node.
+/// Other orders are left as they are.
 pub async fn withdraw(clients: &Clients, acknowledged: &AcknowledgedOrder) -> Result<(), String> {
     let operators = &clients.operators;
     match acknowledged.order {

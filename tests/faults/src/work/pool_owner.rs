@@ -1,4 +1,5 @@
-//! The owner of a worker pool, which reports its workers periodically.
+//! Acts as the owner of a worker pool: sets the size of the pool and reports its live workers
+//! periodically.
 
 use std::time::Duration;
 
@@ -11,15 +12,16 @@ use crate::plan::Work;
 
 const REPORT_INTERVAL: Duration = Duration::from_millis(700);
 
-/// Sets the size of a created pool, and owns it until it is stopped.
+/// Starts the owner of a created pool, which runs until the pool is stopped. Returns the id of the
+/// pool.
 pub fn start(clients: &Clients, item: &Item, created: &Value) -> Result<String, String> {
     let id = created["pool"]["id"]
         .as_str()
         .ok_or("a pool without an id")?;
     let token = created["token"].as_str().ok_or("a pool without a token")?;
-    let file = clients.keys.join(format!("{}.owner", item.key));
+    let file = clients.token_folder.join(format!("{}.owner", item.key));
     std::fs::write(&file, token).map_err(|error| error.to_string())?;
-    let client = Client::from_list(&clients.scheduler, TokenSource::file(file));
+    let client = Client::from_list(&clients.scheduler_urls, TokenSource::file(file));
     let client = client.map_err(|error| error.to_string())?;
     let owner = Owner {
         client,

@@ -1,27 +1,27 @@
-//! Reads the lines that runs have written.
+//! Reads the proof files, in which the runs of work have recorded their starts and ends.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::Item;
 
-/// The lines of the runs of one piece of work.
+/// The content of the proof file of one piece of work.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// Task and number of each run that began.
     pub started: BTreeSet<(String, String)>,
     /// Task and number of each run that ended.
     pub ended: BTreeSet<(String, String)>,
-    /// Lines of processes that found another one running.
+    /// Lines of processes of exclusive work that found another process running.
     pub overlaps: Vec<String>,
 }
 
 pub fn read_proof(item: &Item) -> Proof {
     let text = fs::read_to_string(item.proofs.join("log")).unwrap_or_default();
-    parse(&text)
+    parse_proof(&text)
 }
 
-fn parse(text: &str) -> Proof {
+fn parse_proof(text: &str) -> Proof {
     let mut proof = Proof::default();
     // The last line may be incomplete.
     let complete_lines = text
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Proof {
     proof
 }
 
-/// Returns the workers of a pool that have registered and have a live process.
+/// Returns the names of the workers of a pool that have written their process id and are alive.
 pub fn live_workers(item: &Item) -> BTreeSet<String> {
     let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
     let live = files.filter_map(|file| {
@@ -66,15 +66,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_not_finished_proves_nothing() {
-        let proof = parse("start 0 a\nend 0 a\nstart 1 b\nend 1 b");
+    fn an_incomplete_line_proves_nothing() {
+        let proof = parse_proof("start 0 a\nend 0 a\nstart 1 b\nend 1 b");
         assert_eq!(proof.started.len(), 2);
         assert!(proof.ended.contains(&("0".into(), "a".into())));
         assert_eq!(proof.ended.len(), 1);
     }
 
     #[test]
-    fn a_process_that_was_not_alone_is_found() {
-        assert_eq!(parse("start 0 x\ntwice 0 y\n").overlaps, ["twice 0 y"]);
+    fn an_overlap_of_processes_is_found() {
+        assert_eq!(
+            parse_proof("start 0 x\ntwice 0 y\n").overlaps,
+            ["twice 0 y"]
+        );
     }
 }

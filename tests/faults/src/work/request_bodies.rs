@@ -1,4 +1,4 @@
-//! The bodies of submissions, and their programs.
+//! Builds the request bodies of submissions, with the programs that write proofs.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{EXCLUSIVE, Item};
 use crate::plan::Work;
 
-/// Returns the command of a task. It writes a line at its begin and at its end, each with a random
-/// number of the kernel, which it also prints.
+/// Returns the command of a task. Each run reads a random number from the kernel, writes a line
+/// with that number at its start and at its end, and prints the number.
 fn task_command(log: &Path, task: &str, sleep_ms: u64, status: u8) -> Vec<String> {
     let log = log.display();
     let seconds = format!("{}.{:03}", sleep_ms / 1_000, sleep_ms % 1_000);
@@ -23,7 +23,8 @@ fn task_command(log: &Path, task: &str, sleep_ms: u64, status: u8) -> Vec<String
     vec!["sh".into(), "-c".into(), script]
 }
 
-/// Program that holds a lock for its whole life, and writes a line when another process holds it.
+/// Program of a service process. It holds a lock while it runs. With the argument for exclusive
+/// work, it writes a line that begins with `twice` if another process holds the lock.
 const SERVICE_PROGRAM: &str = r#"
 use Fcntl qw(:flock);
 my ($log, $lock, $instance, $word) = @ARGV;
@@ -151,7 +152,7 @@ pub fn submission_body(item: &Item) -> anyhow::Result<Value> {
     })
 }
 
-/// Returns the tasks of a gang.
+/// Returns the request body that adds the tasks of a gang.
 pub fn gang_tasks(item: &Item) -> Value {
     let Work::Gang { members, sleep_ms } = item.work else {
         return Value::Null;

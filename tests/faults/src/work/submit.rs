@@ -1,5 +1,6 @@
-//! Submits and cancels work while faults happen. A request is repeated with the same key until it
-//! is acknowledged, and once more after that. The last attempt must give the same answer.
+//! Submits and cancels work while faults happen. A request is repeated with the same idempotency
+//! key until it is acknowledged. A job, service or reservation is then submitted once more, and the
+//! answer must name the same id.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,13 +30,13 @@ pub async fn retry_until_final<T>(
             Err(error) => error,
         };
         if is_final(&error) || Instant::now() >= deadline {
-            return Err(error_text(&error));
+            return Err(format_error(&error));
         }
         sleep_until(Instant::now() + RETRY_INTERVAL).await;
     }
 }
 
-fn error_text(error: &ClientError) -> String {
+fn format_error(error: &ClientError) -> String {
     match error.problem() {
         Some(problem) => format!(
             "{:?}: {} {:?}",
@@ -45,7 +46,8 @@ fn error_text(error: &ClientError) -> String {
     }
 }
 
-/// Returns whether a retry is useless. A stepped clock refuses valid tokens for a while.
+/// Returns whether a retry is useless. A refused token is retried, because a service whose clock is
+/// wrong refuses valid tokens.
 fn is_final(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| {
         let is_temporary = problem.retryable || problem.retry_after_ms.is_some();
