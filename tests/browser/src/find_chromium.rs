@@ -1,8 +1,8 @@
-//! Selects the browser program.
+//! Finds the browser program for the tests.
 
 use std::path::PathBuf;
 
-/// Variable with the browser program to use. If it is not set, an installed one is searched.
+/// Variable with the path of the browser program. Without it, an installed program is searched.
 const PROGRAM_VARIABLE: &str = "HAYWARD_TEST_CHROMIUM";
 /// Variable with the value `required` if a test must fail without a browser.
 const REQUIRED_VARIABLE: &str = "HAYWARD_TEST_BROWSER";
@@ -16,7 +16,8 @@ const PROGRAM_NAMES: [&str; 4] = [
 /// Returns the first browser that is found. Prints a note and returns `None` if there is none and
 /// none is required.
 ///
-/// # Panics If a browser is required and there is none.
+/// # Panics
+/// If a browser is required and there is none.
 pub fn find_chromium() -> Option<PathBuf> {
     let configured = std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
     let found = configured.or_else(|| PROGRAM_NAMES.iter().find_map(|name| find_in_path(name)));
@@ -24,7 +25,7 @@ pub fn find_chromium() -> Option<PathBuf> {
         let message =
             format!("no browser here: install `chromium`, or name one in {PROGRAM_VARIABLE}");
         assert!(
-            std::env::var_os(REQUIRED_VARIABLE).is_none_or(|it| it != "required"),
+            std::env::var_os(REQUIRED_VARIABLE).is_none_or(|value| value != "required"),
             "{message}"
         );
         eprintln!("SKIPPED: {message}");

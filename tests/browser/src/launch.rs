@@ -14,10 +14,11 @@ use tokio::task::JoinHandle;
 use crate::find_chromium::find_chromium;
 use crate::page::Page;
 
-/// Limit for a start on a busy machine. It normally takes a quarter of a second.
+/// Time limit of a start and of each command on a busy machine. A start normally takes a quarter of
+/// a second.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// Script that starts the browser. The browser ends together with the process that started it, if
-/// the system supports that.
+/// Script that starts the browser. With `setpriv`, the browser ends together with the test process,
+/// even if that is killed.
 const LAUNCHER: &str = r#"#!/bin/sh
 if command -v setpriv >/dev/null; then
   exec setpriv --pdeathsig KILL -- "$HAYWARD_TEST_CHROMIUM" "$@"
@@ -30,13 +31,15 @@ pub struct Browser {
     driver: Driver,
     /// Task that passes commands to the browser and receives its events.
     event_task: JoinHandle<()>,
+    /// Folder with the profile. It is deleted on drop.
     _folder: tempfile::TempDir,
 }
 
 impl Browser {
     /// Starts a browser. Prints a note and returns `None` if no browser is installed.
     ///
-    /// # Panics If the browser does not start, or if one is required and none is installed.
+    /// # Panics
+    /// If the browser does not start, or if one is required and none is installed.
     pub async fn start() -> Option<Self> {
         let program = find_chromium()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -64,7 +67,7 @@ impl Browser {
         Page::from_driver(page).await
     }
 
-    /// Requests the browser to end, and waits until it has.
+    /// Asks the browser to end, and waits until it has ended.
     pub async fn close(mut self) {
         if self.driver.close().await.is_err() {
             let _ = self.driver.kill().await;

@@ -1,10 +1,10 @@
 //! A real browser for tests of pages: Chromium from Debian without a window, controlled with the
 //! DevTools protocol.
 //!
-//! A [`Browser`] is one process with a temporary profile. It ends with the test, however that ends.
-//! It resolves no names and reaches only this machine, so a request of a page to another host fails
-//! visibly. Each [`Page`] is a window with its own cookies and cache. It records every request and
-//! every error of its console.
+//! A [`Browser`] is one process with a temporary profile. The browser ends with the test process,
+//! even if the test fails. The browser reaches only this machine, so a request of a page to another
+//! host fails visibly. Each [`Page`] is a window with its own cookies and cache, and records all
+//! requests and console errors of the window.
 //!
 //! Failures panic, because a test without its browser has no result.
 

@@ -1,4 +1,4 @@
-//! One window and its recorded activity.
+//! One window of the browser, with its recorded requests and errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -126,11 +126,16 @@ impl Page {
         .await;
     }
 
-    /// Returns all requests in order, except for data URLs.
+    /// Returns all requests in order, except for those with `data:` and `about:` URLs.
     pub fn requests(&self) -> Vec<Request> {
         let requests = self.activity.lock().requests.clone();
-        let is_local = |it: &Request| it.url.starts_with("data:") || it.url.starts_with("about:");
-        requests.into_iter().filter(|it| !is_local(it)).collect()
+        let needs_no_network = |request: &Request| {
+            request.url.starts_with("data:") || request.url.starts_with("about:")
+        };
+        requests
+            .into_iter()
+            .filter(|request| !needs_no_network(request))
+            .collect()
     }
 
     /// Returns all errors of the console, in order.

@@ -1,13 +1,13 @@
-//! The page at `/docs` of every service, in a real browser.
+//! Tests of the API documentation page at `/docs` of every service, in a real browser.
 
 use hayward::prepare::SERVICES;
 use hayward_tests_browser::{Browser, Page};
 use hayward_tests_fleet::TestFleet;
 use serde_json::Value;
 
-/// JavaScript expression for the number of operations on the page. Each is in a block that opens.
+/// JavaScript expression for the number of operations on the page. Each is one `.opblock` element.
 const OPERATION_COUNT: &str = "document.querySelectorAll('.opblock').length";
-/// JavaScript expression for the title that Swagger UI took from the document.
+/// JavaScript expression for the title, which Swagger UI reads from the OpenAPI document.
 const TITLE: &str = "document.querySelector('.info .title')?.firstChild?.textContent ?? ''";
 
 async fn fetch_document(fleet: &TestFleet, service: &str) -> Value {
@@ -54,7 +54,7 @@ async fn the_page_of_every_service_lists_its_operations_and_loads_nothing_else()
         let other_requests: Vec<_> = page
             .requests()
             .into_iter()
-            .filter(|it| !it.url.starts_with(&format!("{base}/")))
+            .filter(|request| !request.url.starts_with(&format!("{base}/")))
             .collect();
         assert_eq!(other_requests, [], "{service}");
         if let Some(folder) = std::env::var_os("HAYWARD_TEST_PICTURES") {
@@ -80,7 +80,9 @@ async fn the_page_ignores_a_document_named_in_its_address() {
     }
     let requests = page.requests();
     assert!(
-        !requests.iter().any(|it| it.url.starts_with(other)),
+        !requests
+            .iter()
+            .any(|request| request.url.starts_with(other)),
         "{requests:?}"
     );
     browser.close().await;
