@@ -91,9 +91,9 @@ fn check_mount(mount: &str, socket: &Path) -> anyhow::Result<()> {
         host.is_absolute() && inside.is_absolute(),
         "has a path that is not absolute"
     );
-    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let canonicalize = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     ensure!(
-        !canonical(socket).starts_with(canonical(host)),
+        !canonicalize(socket).starts_with(canonicalize(host)),
         "holds the engine's socket"
     );
     Ok(())

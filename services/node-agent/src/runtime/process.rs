@@ -115,7 +115,7 @@ impl Processes {
         fs::DirBuilder::new().mode(0o700).create(&work_dir)?;
         let Container { size, launch, .. } = container;
         let account = settings.accounts.for_user(&container.user);
-        let (uid, gid) = account.map(|it| (it.uid, it.gid)).unzip();
+        let (uid, gid) = account.map(|account| (account.uid, account.gid)).unzip();
         std::os::unix::fs::chown(&work_dir, uid, gid)?;
         let groups = settings
             .groups

@@ -91,13 +91,13 @@ impl Drop for Agent {
 /// nothing running.
 pub async fn remove_all_entries(control: &Control) {
     control.change(|plane| plane.desired.clear());
-    let empty = |plane: &crate::fake_control_plane::ControlState| {
+    let has_no_container = |plane: &crate::fake_control_plane::ControlState| {
         plane
             .report
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())
     };
     control
-        .wait_until("the agent has no container", empty)
+        .wait_until("the agent has no container", has_no_container)
         .await;
 }

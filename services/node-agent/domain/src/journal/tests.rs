@@ -27,7 +27,7 @@ fn ended(incarnation: u64, code: i32) -> Record {
     }
 }
 
-fn cause(history: &ContainerHistory, evidence: Evidence, boot: &str) -> Option<ExitCause> {
+fn judged_cause(history: &ContainerHistory, evidence: Evidence, boot: &str) -> Option<ExitCause> {
     match judge(history, evidence, boot) {
         Verdict::Live | Verdict::Ending => None,
         Verdict::Ended(exit) => Some(exit.cause),
@@ -73,7 +73,7 @@ fn each_evidence_gives_its_verdict() {
     ];
     for (history, evidence, boot, expected) in table {
         assert_eq!(
-            cause(history, evidence.clone(), boot),
+            judged_cause(history, evidence.clone(), boot),
             expected,
             "{evidence:?} {boot}"
         );
@@ -86,7 +86,7 @@ fn the_first_end_is_final() {
     assert_eq!(state.containers[&id()].exit.as_ref().unwrap().code, Some(3));
     let journalled = &state.containers[&id()];
     assert_eq!(
-        cause(journalled, Evidence::Alive, "now"),
+        judged_cause(journalled, Evidence::Alive, "now"),
         Some(ExitCause::UserError)
     );
 }

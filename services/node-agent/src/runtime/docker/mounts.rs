@@ -35,11 +35,11 @@ fn check_mount(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
     if !real.is_dir() {
         return Err("it is no directory".to_owned());
     }
-    let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let canonicalize = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     if !settings
         .mountable
         .iter()
-        .any(|root| real.starts_with(canonical(root)))
+        .any(|root| real.starts_with(canonicalize(root)))
     {
         return Err(format!(
             "this node's setting `docker_mountable` does not permit {}",
@@ -48,7 +48,7 @@ fn check_mount(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
     }
     // A mount of the socket or of the state folder would give access to the whole node.
     for protected in [&settings.socket, &settings.state_dir] {
-        let protected = canonical(protected);
+        let protected = canonicalize(protected);
         if protected.starts_with(&real) || real.starts_with(&protected) {
             return Err("it contains files of the engine or the agent".to_owned());
         }
