@@ -1,16 +1,17 @@
-//! Decides how many tasks to request: enough to bridge the time to the next response, and few
-//! enough to leave tasks for other runners.
+//! Decides how many tasks a task runner requests from job-converter: enough to stay busy until the
+//! next response, and few enough to leave tasks for other runners.
 
 /// Maximum number of tasks in one request.
 pub const MAX_TASKS: u32 = 256;
 /// Target amount of queued work per thread, in microseconds.
 const TARGET_QUEUE_US: u64 = 300_000;
 
-/// Average duration of the tasks of a runner.
+/// Sizes the task requests of one runner by the average duration of its tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSizer {
+    /// Number of tasks that run at once.
     threads: u32,
-    /// Moving average in microseconds. `None` until a task has finished.
+    /// Moving average of the duration of a task, in microseconds. `None` until a task has finished.
     mean_us: Option<u64>,
 }
 
@@ -48,14 +49,14 @@ impl BatchSizer {
             .clamp(self.threads, MAX_TASKS.max(self.threads))
     }
 
-    /// Returns the number of tasks to request when `held` are waiting or running. It is 0 while
-    /// more than half of the target remain.
-    pub fn request_count(self, held: u32) -> u32 {
+    /// Returns the number of tasks to request while `unfinished` tasks wait or run. It is 0 while
+    /// more than half of the target is unfinished.
+    pub fn request_count(self, unfinished: u32) -> u32 {
         let target = self.target_count();
-        if held > target / 2 {
+        if unfinished > target / 2 {
             0
         } else {
-            (target - held).min(MAX_TASKS)
+            (target - unfinished).min(MAX_TASKS)
         }
     }
 }

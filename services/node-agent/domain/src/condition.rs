@@ -1,18 +1,19 @@
-//! The offer of a node: how much memory, and whether it accepts new work.
+//! Decides what a node offers: how much memory, and whether the node accepts new work.
 //!
-//! Both would change with every process, and each change is published to the fleet. Values
-//! therefore change in steps, with hysteresis.
+//! The measured values change with every process, and each change of an offer is published to the
+//! fleet. The offer therefore changes in steps, with hysteresis.
 
 use hayward_vocabulary::Size;
 
 const MIB: u64 = 1 << 20;
 /// Minimum step of offered memory, in bytes.
 const MIN_STEP: u64 = 256 * MIB;
-/// Number of steps of a large node.
+/// Number of steps between zero and the total memory of a large node.
 const STEPS: u64 = 64;
 
 /// Returns the memory that may be granted, in bytes. It is the total without the memory of system
-/// accounts. A minimum is reserved, because a node that has just booted will need it.
+/// accounts. A sixteenth of the total, at most 2 GiB, is always reserved, because system processes
+/// of a node that has just booted will still grow.
 pub fn allocatable_memory(total: u64, system_bytes: u64) -> u64 {
     let reserve = (total / 16).min(2048 * MIB);
     total.saturating_sub(system_bytes.max(reserve))
@@ -32,7 +33,8 @@ pub fn offered_memory(offered: Option<u64>, current: u64, total: u64) -> u64 {
     }
 }
 
-/// Readings that may lead to a quiesce. A value that cannot be read is `None`.
+/// Readings that may quiesce the node. A quiesced node accepts no new work. A value that cannot be
+/// read is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readings {
     pub disk_free_bytes: Option<u64>,
@@ -40,8 +42,9 @@ pub struct Readings {
     pub memory_pressure_centi: Option<u64>,
     /// First line of the quiesce file. It is empty for an empty file, and `None` without a file.
     pub note: Option<String>,
-    /// Offered resources, and those granted to running containers.
+    /// Resources that the node offers now.
     pub offered: Size,
+    /// Resources granted to running containers.
     pub granted: Size,
     /// Why the node cannot start anything, such as a journal that cannot be written (F29). `None`
     /// if it can.
@@ -51,12 +54,14 @@ pub struct Readings {
 /// Limits that quiesce the node. Zero disables a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuiesceLimits {
+    /// Minimum free disk space, in bytes.
     pub disk_bytes: u64,
+    /// Maximum share of time in which a process waits for memory, in percent.
     pub memory_pressure_percent: u64,
 }
 
-/// Limits that were exceeded at the last reading. A quiesce ends only well within a limit, so that
-/// the state does not flap.
+/// Whether each limit was exceeded at the last reading. A quiesce ends only well within its limit,
+/// so that the state does not flap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuiesceState {
     disk: bool,
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn memory_of_system_accounts_is_not_offered() {
-        // Each row is (total, held, offered).
+        // Each row is ((total, memory of system accounts), allocatable memory).
         let table = [
             ((64 * GIB, 10 * GIB), 54 * GIB),
             ((64 * GIB, GIB), 62 * GIB),
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiesce_has_a_reason_and_ends_later_than_it_starts() {
+    fn a_quiesce_ends_only_well_within_the_limit_that_started_it() {
         let mut quiesce = QuiesceState::default();
         let mut reason_for_free_disk = |free_mib: u64| {
             let readings = Readings {
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_and_shrinking_quiesce_and_zero_disables_a_limit() {
+    fn a_note_or_a_lower_offer_quiesces_and_a_limit_of_zero_does_not() {
         let disabled = QuiesceLimits {
             disk_bytes: 0,
             memory_pressure_percent: 0,

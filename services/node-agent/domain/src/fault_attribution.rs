@@ -67,7 +67,8 @@ pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
     match (errno, stage) {
         (Some(ENOSPC | EDQUOT), _) => Some(NodeFault::DiskFull),
         (Some(EIO | ENXIO | ENODEV | ESTALE | EUCLEAN), _) => Some(NodeFault::DeviceError),
-        // A read-only file system cannot prevent the start of a program.
+        // A read-only file system does not prevent the start of a program, so `EROFS` is a fault of
+        // the node only during setup.
         (Some(EROFS), Stage::Setup) => Some(NodeFault::ReadOnlyFs),
         (Some(EAGAIN | ENOMEM | ENFILE | EMFILE), _) | (_, Stage::Setup) => {
             Some(NodeFault::RuntimeDown)

@@ -14,35 +14,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
+    /// The container is about to be started.
     Intent {
         id: AllocationId,
         incarnation: u64,
         epoch: u64,
         boot_id: String,
     },
+    /// The program of the container runs.
     Started {
         id: AllocationId,
         incarnation: u64,
         pid: u32,
         at: Option<Timestamp>,
     },
+    /// The container has ended, or will never start.
     Ended {
         id: AllocationId,
         incarnation: u64,
         epoch: u64,
         exit: Exit,
     },
-    Forgotten {
-        id: AllocationId,
-    },
-    /// First line, with the boot under which the journal was opened. A journal without it is lost.
-    Opened {
-        boot_id: String,
-    },
+    /// The container and its data are about to be removed.
+    Forgotten { id: AllocationId },
+    /// First line, with the boot under which the journal was opened. A journal without this
+    /// line counts as lost.
+    Opened { boot_id: String },
     /// Newest position of the desired set that was acted on (I7).
-    Seen {
-        cursor: String,
-    },
+    Seen { cursor: String },
 }
 
 /// The records of one container.
@@ -215,8 +214,10 @@ pub enum Evidence {
     NoTrace,
 }
 
+/// State of a container, concluded from its history and the evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
+    /// The container is launching or running.
     Live,
     /// The container is alive and being ended. Its exit is reported later.
     Ending,
@@ -265,7 +266,7 @@ pub enum Doubt {
     Lost,
     /// Records are missing in the middle, or the node has containers without a record.
     Damaged,
-    /// The node was rebooted. A restored disk would look the same.
+    /// The node was rebooted. The journal may be an older copy from a restored disk.
     Restarted,
     /// The orders belong to another history of container-manager than those obeyed before.
     OtherHistory,

@@ -1,10 +1,11 @@
 //! Decides how long leased work may run: tasks leased by job-converter, and exclusive work on a
 //! node leased by node-status (I4).
 //!
-//! The grantor counts a lease from its response, the holder from its request. The holder therefore
-//! always stops first, however long the response took. It starts to stop one margin before the end.
+//! The grantor counts a lease from the time of the response, the holder from the time of the
+//! request. The holder therefore always stops first, however long the response took. The holder
+//! starts to stop its work one margin before the end.
 //! All times are of one monotonic clock of the holder, so changes of the wall clock have no effect.
-//! If that clock counts suspend, a node that slept wakes up without a lease.
+//! The clock must also count the time in suspend, so that a node that slept has lost its lease.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ pub struct Lease {
     /// Time at which the last answered request was sent, in milliseconds.
     #[serde(rename = "asked_ms")]
     requested_ms: u64,
+    /// Duration from the request to the end of the lease, in milliseconds.
     lease_ms: u64,
 }
 
@@ -30,12 +32,13 @@ impl Lease {
         (self.lease_ms / 10).min(5_000)
     }
 
-    /// Returns when to renew. Two more attempts fit before the end.
+    /// Returns when to renew: after a third of the lease, so that two more attempts fit before the
+    /// end.
     pub fn renew_at_ms(self) -> u64 {
         self.requested_ms.saturating_add(self.lease_ms / 3)
     }
 
-    /// Returns when the work must start to end.
+    /// Returns when the holder must begin to stop the work.
     pub fn stop_at_ms(self) -> u64 {
         self.requested_ms
             .saturating_add(self.lease_ms - self.margin_ms())
@@ -54,9 +57,9 @@ impl Lease {
         self.lease_ms
     }
 
-    /// Returns the valid lease after `read` was found in the lease file. An older lease, or one
-    /// requested in the future, is from another agent or boot and is ignored. A missing one changes
-    /// nothing.
+    /// Returns the newest lease after `read` was found in the lease file. A lease that is older
+    /// than `last`, or requested in the future, is from another agent or boot and is ignored. A
+    /// missing lease changes nothing.
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
             (_, Some(read)) if read.requested_ms > now_ms => last,
@@ -72,7 +75,7 @@ impl Lease {
 pub enum LeaseAction {
     /// The work may run until the next check at this time.
     Run { until_ms: u64 },
-    /// The work is requested to end, and killed at this time.
+    /// The work is asked to end, and is killed at this time.
     Stop { kill_at_ms: u64 },
     /// The work must be killed at once.
     Kill,
@@ -108,8 +111,9 @@ impl Tenure {
         Self { lease, since_ms }
     }
 
-    /// Returns whether exclusive work may start. It may not directly after a gap, because the
-    /// control plane may have declared the node lost and may be about to withdraw its orders.
+    /// Returns whether exclusive work may start. After a gap, work waits for one margin. The
+    /// control plane may have declared the node lost in the gap, and may still withdraw orders of
+    /// the node.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
         now_ms >= settled_ms && self.lease.is_valid_at(now_ms)

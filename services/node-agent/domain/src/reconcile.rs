@@ -1,13 +1,13 @@
 //! Compares desired and actual containers, and returns the actions to take.
 //!
 //! Invariants:
-//! - An incarnation starts at most once: a started container stays in `actual` until its entry is
-//!   removed (I3).
+//! - An incarnation starts at most once: a started container stays in `actual` until its desired
+//!   entry is removed (I3).
 //! - An order older than one already obeyed changes nothing.
 //! - A container missing from the desired set is stopped only after the full set was received.
 //! - An unknown goal changes nothing.
 //! - Exclusive work never starts without a lease, nor after a lease that has expired.
-//! - After the actions were taken, the same decision returns none of them again.
+//! - After all actions were executed, [`reconcile`] returns none of them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use hayward_vocabulary::{AllocationId, ExitCause};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DesiredContainer {
     pub incarnation: u64,
-    /// Term of the manager that ordered the container.
+    /// Epoch of container-manager when it ordered the container.
     pub epoch: u64,
     pub goal: Goal,
     /// Whether the container may run only under the lease of the node (I4).
@@ -36,7 +36,7 @@ pub enum Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActualContainer {
     pub incarnation: u64,
-    /// Newest term obeyed for this container.
+    /// Newest epoch of which an order was obeyed for this container.
     pub epoch: u64,
     pub phase: Phase,
 }
@@ -64,12 +64,12 @@ pub struct State {
     /// Whether the full desired set was received since the agent started.
     pub full_set_received: bool,
     pub actual: BTreeMap<AllocationId, ActualContainer>,
-    /// Entries of the first full set after a damaged journal. A previous agent may have started
-    /// them.
+    /// Entries that a previous agent may have started, because the journal does not prove the
+    /// contrary.
     pub doubtful: BTreeSet<AllocationId>,
     /// Whether the node has a lease under which exclusive work may start.
     pub has_lease: bool,
-    /// Exclusive entries that had not started when a lease expired. A successor may run elsewhere
+    /// Exclusive entries that had not started when a lease expired. Another node may run their work
     /// by the time of the next lease.
     pub lease_missed: BTreeSet<AllocationId>,
 }
@@ -78,7 +78,7 @@ pub struct State {
 pub enum Action {
     /// Writes the intent to the journal, then launches the container.
     Start { id: AllocationId, incarnation: u64 },
-    /// Requests the container to end.
+    /// Asks the container to end.
     Stop { id: AllocationId },
     /// Removes the container and all its data.
     Forget { id: AllocationId },
@@ -145,7 +145,7 @@ fn action_for_existing(
     desired: DesiredContainer,
     actual: ActualContainer,
 ) -> Option<Action> {
-    // The order is from a manager that has lost its term (I7).
+    // The order is from a container-manager that is not the leader any more (I7).
     if desired.epoch < actual.epoch || desired.incarnation < actual.incarnation {
         return None;
     }

@@ -15,9 +15,8 @@ proptest! {
         prop_assert!(!lease.is_valid_at(grantor_end_ms));
     }
 
-    /// The node checks at random times, with lost responses and unreadable files. It has killed its
-    /// work when the grantor's lease ends. It never returns from ending to running without a newer
-    /// lease (I4).
+    /// The node checks at random times, with lost responses and unreadable files. The node has
+    /// killed its work when the grantor's lease ends (I4).
     #[test]
     fn no_work_runs_after_the_last_lease(
         lease_ms in 30..100_000_u64,
@@ -124,7 +123,7 @@ fn a_gap_starts_a_tenure_that_must_settle() {
     assert_eq!(renewed_late.since_ms, 105_000);
     assert!(
         renewed_late.may_start(109_500),
-        "it has settled while the answer was on its way"
+        "the margin passed while the response was under way"
     );
     let after_gap = Tenure::renew(Some(renewed), Lease::new(200_000, 10_000), 200_001);
     assert!(!after_gap.may_start(200_500) && after_gap.may_start(201_000));

@@ -94,7 +94,7 @@ fn absent_containers_end_only_after_the_full_set_was_received() {
 }
 
 #[test]
-fn an_older_epoch_changes_nothing() {
+fn an_order_of_an_older_epoch_changes_nothing() {
     let mut actual = actual_in(Phase::Running);
     actual.epoch = 2;
     assert_eq!(
@@ -104,7 +104,7 @@ fn an_older_epoch_changes_nothing() {
 }
 
 #[test]
-fn work_a_damaged_journal_may_have_started_is_not_started_again() {
+fn work_that_may_have_been_started_before_is_not_started() {
     let mut state = state(&[(1, desired_with(Goal::Run))], &[]);
     state.doubtful.insert(id(1));
     let cause = ExitCause::LaunchUnknown;
@@ -122,21 +122,26 @@ fn goals() -> impl Strategy<Value = Goal> {
     prop_oneof![Just(Goal::Run), Just(Goal::Stop), Just(Goal::Unknown)]
 }
 
-/// One step of a test: the desired state of a container changes or is removed, or its process ends.
+/// One step of a test: the desired state of a container changes or is removed, or the process of
+/// the container starts or ends.
 #[derive(Debug, Clone)]
 enum Step {
     SetDesired(u8, u64, Goal),
     Withdraw(u8),
-    Starts(u8),
-    Ends(u8),
+    ProcessStarts(u8),
+    ProcessEnds(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (0..3_u8, 1..4_u64, goals()).prop_map(|(id, inc, goal)| Step::SetDesired(id, inc, goal)),
+        (0..3_u8, 1..4_u64, goals()).prop_map(|(id, incarnation, goal)| Step::SetDesired(
+            id,
+            incarnation,
+            goal
+        )),
         (0..3_u8).prop_map(Step::Withdraw),
-        (0..3_u8).prop_map(Step::Starts),
-        (0..3_u8).prop_map(Step::Ends),
+        (0..3_u8).prop_map(Step::ProcessStarts),
+        (0..3_u8).prop_map(Step::ProcessEnds),
     ];
     prop::collection::vec(step, 0..60)
 }
@@ -151,7 +156,7 @@ fn apply_action(state: &mut State, action: &Action) {
             };
             assert!(
                 state.actual.insert(id.clone(), actual).is_none(),
-                "started over another"
+                "an incarnation started before the previous one was forgotten"
             );
         }
         Action::Stop { id } => state.actual.get_mut(id).unwrap().phase = Phase::Stopping,
@@ -194,13 +199,13 @@ proptest! {
                         removed.insert(number);
                     }
                 }
-                Step::Starts(number) => {
+                Step::ProcessStarts(number) => {
                     if let Some(actual) = state.actual.get_mut(&id(number))
                         && actual.phase == Phase::Launching {
                         actual.phase = Phase::Running;
                     }
                 }
-                Step::Ends(number) => {
+                Step::ProcessEnds(number) => {
                     if let Some(actual) = state.actual.get_mut(&id(number)) {
                         actual.phase = Phase::Ended;
                     }
