@@ -151,13 +151,9 @@ fn place_in_pool<'a>(
         may_join_siblings,
     } = goal;
     let work_state = &state.work[work];
-    let (quanta, size, shape) = (
-        work_state.process_quanta,
-        state.size(work),
-        work_state.shape,
-    );
+    let (quanta, shape) = (work_state.process_quanta, work_state.shape);
+    let size = state.size(work);
     let is_unconstrained = may_join_siblings && !work_state.is_constrained();
-    let has_anti_affinity = work_state.has_anti_affinity;
     let has_reservations = work_state.reserved > 0;
     let is_exhausted = |pass: &PlacementPass| {
         pass.exhausted.contains(&(pool, shape))
@@ -166,11 +162,7 @@ fn place_in_pool<'a>(
     if missing == 0 || (is_unconstrained && is_exhausted(pass)) {
         return missing;
     }
-    if pass
-        .gpu_packing
-        .as_ref()
-        .is_some_and(|packing| packing.covers(pool))
-    {
+    if pass.packs_gpus_in(pool) {
         return place_by_gpu_packing(state, pass, goal);
     }
     let mut remaining = missing;
@@ -181,11 +173,9 @@ fn place_in_pool<'a>(
             continue;
         }
         let excluded = (!may_join_siblings && has_sibling(state, work, node))
-            || has_anti_affinity && state.violates_anti_affinity(work, node);
-        let fitting = state.nodes[node]
-            .free
-            .count_fitting(quanta, size)
-            .min(remaining);
+            || state.violates_anti_affinity(work, node);
+        let free = &state.nodes[node].free;
+        let fitting = free.count_fitting(quanta, size).min(remaining);
         let count = fitting.min(unreserved_processes(state, work, node, fitting));
         reserved_for_others |= count < fitting;
         if excluded || count == 0 {

@@ -56,6 +56,12 @@ impl<'a> PlacementPass<'a> {
         self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
 
+    /// Returns true if the nodes of a pool are chosen by GPU packing.
+    pub fn packs_gpus_in(&self, pool: PoolIx) -> bool {
+        let packing = self.gpu_packing.as_ref();
+        packing.is_some_and(|packing| packing.covers(pool))
+    }
+
     /// Marks the shape of this work as exhausted if its home pool and all pools below it are
     /// exhausted. A shape is specific to one home pool.
     pub fn mark_exhausted(&mut self, state: &RoundState, work: WorkIx, home: PoolIx) {

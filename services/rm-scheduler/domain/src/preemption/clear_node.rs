@@ -392,10 +392,8 @@ fn nodes_with_squatters(state: &RoundState) -> Vec<NodeIx> {
     }
     let squatters = state.index.squatters.iter();
     let staying = squatters.filter(|allocation| !state.leaving[**allocation]);
-    let nodes: BTreeSet<NodeIx> = staying
-        .filter_map(|allocation| state.allocations[*allocation].node)
-        .collect();
-    nodes.into_iter().collect()
+    let nodes = staying.filter_map(|allocation| state.allocations[*allocation].node);
+    nodes.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Sends squatters home from the nodes of all waiting work (W-13).
