@@ -9,12 +9,16 @@ use hayward_vocabulary::UserName;
 use crate::pool_view::PoolView;
 
 pub(crate) struct PreemptionBudget<'a> {
+    /// One account per pool of the tree.
     pools: BTreeMap<&'a str, Account>,
     tree_quanta: u64,
+    /// Quanta preempted from each user within the last hour, in all pools of the tree.
     users: BTreeMap<&'a UserName, u64>,
+    /// Part of `tree_quanta` that one user may lose per hour, in percent. `None`: no limit.
     user_percent: Option<u64>,
 }
 
+/// Quanta that one pool may lose per hour, and quanta that it has lost within the last hour.
 #[derive(Default)]
 struct Account {
     allowed: u64,
@@ -24,7 +28,8 @@ struct Account {
 impl<'a> PreemptionBudget<'a> {
     pub fn new(view: &PoolView<'a>) -> Self {
         let settings = &view.snapshot.tunables.settings;
-        // Fair shares may have no budget, but an external planner must have one.
+        // Preemption for fair shares may be unlimited. Preemption by an external planner never is:
+        // without a setting the default applies.
         let defaults = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, node) in view.nodes() {

@@ -1,5 +1,5 @@
 //! A small fleet for tests: pool `out` and the pool below it are planned externally, pool `other`
-//! is not. Plans are carried out like the services do.
+//! is not. [`Fixture::carry_out`] applies a plan to the snapshot as the services would.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub const POOL: &str = "out";
 
 pub struct Fixture {
     pub snapshot: Snapshot,
-    created: u64,
+    allocation_count: u64,
 }
 
 pub fn work(id: &str) -> WorkId {
@@ -63,7 +63,7 @@ impl Fixture {
             .insert(POOL.into(), ExternalPlannerState::default());
         let mut fixture = Self {
             snapshot,
-            created: 0,
+            allocation_count: 0,
         };
         fixture.add_class("fair", Policy::FairShare, POOL);
         fixture.add_class("fixed", Policy::FixedShare, POOL);
@@ -161,21 +161,21 @@ impl Fixture {
         result
     }
 
-    /// Plans with the next response, and carries the plan out.
+    /// Plans with a new response of these steps, and carries the plan out.
     pub fn respond(&mut self, grants: Vec<RequestedGrant>, vacates: Vec<RequestedVacate>) -> Plan {
-        let answer = PlannerResponse {
+        let response = PlannerResponse {
             number: self.snapshot.round + 1,
             grants,
             vacates,
             notes: BTreeMap::new(),
         };
-        self.planner_mut().response = Some(answer);
+        self.planner_mut().response = Some(response);
         let plan = self.plan();
         self.carry_out(&plan);
         plan
     }
 
-    /// Carries out a plan like the services do, except that the response stays.
+    /// Applies a plan to the snapshot as the services would, except that the response stays.
     pub fn carry_out(&mut self, plan: &Plan) {
         self.snapshot
             .allocations
@@ -188,8 +188,8 @@ impl Fixture {
             }
         }
         for grant in &plan.grants {
-            self.created += 1;
-            let id = AllocationId::new(format!("alc_{}", self.created)).unwrap();
+            self.allocation_count += 1;
+            let id = AllocationId::new(format!("alc_{}", self.allocation_count)).unwrap();
             let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now),

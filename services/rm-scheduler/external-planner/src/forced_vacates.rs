@@ -16,9 +16,10 @@ pub(crate) fn forced_vacates(view: &PoolView) -> Vec<Vacate> {
     let mut vacates = Vec::new();
     for (id, allocation) in &view.allocations {
         let node = view.snapshot.nodes.get(&allocation.node);
-        let lost = node.is_none_or(|node| node.lost);
-        // An allocation on a lost node is vacated a second time, and is then not waited for.
-        let already_vacated = allocation.purged || (allocation.leaving && !lost);
+        let is_lost = node.is_none_or(|node| node.lost);
+        // An allocation that leaves a lost node is vacated once more, with `purge`. Nothing waits
+        // for its container then.
+        let already_vacated = allocation.purged || (allocation.leaving && !is_lost);
         if let Some((reason, detail)) =
             reason_to_leave(view, allocation).filter(|_| !already_vacated)
         {
@@ -26,7 +27,7 @@ pub(crate) fn forced_vacates(view: &PoolView) -> Vec<Vacate> {
                 allocation: (*id).clone(),
                 reason,
                 detail,
-                purge: lost,
+                purge: is_lost,
             });
         }
     }
@@ -39,7 +40,7 @@ fn reason_to_leave(view: &PoolView, allocation: &Allocation) -> Option<(VacateRe
         let detail = format!("work {} is withdrawn", allocation.work);
         return Some((VacateReason::WorkGone, detail));
     };
-    // A reservation ends with its work (I12).
+    // A reservation stays until its work is withdrawn (I12).
     if allocation.kind == WorkKind::Reservation {
         return None;
     }

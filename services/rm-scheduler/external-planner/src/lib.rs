@@ -1,6 +1,6 @@
 //! Decisions about pools with an external planner, a program that plans a pool over HTTP.
-//! [`PlannerRequest`] is the request it gets, [`parse_response`] parses its response, and [`plan`]
-//! turns a response into grants and vacates.
+//! [`PlannerRequest`] is the request to this program, [`parse_response`] parses the response, and
+//! [`plan`] turns the response into grants and vacates.
 //!
 //! This crate does no I/O. A response is part of the snapshot, so rounds can be replayed without
 //! the program. Each step of a response is verified on its own against the newest snapshot. An
@@ -32,13 +32,13 @@ pub use trees::Trees;
 use pool_view::PoolView;
 use verdicts::PlannerState;
 
-/// Adds the plans of externally planned pools to the plan of the others.
+/// Adds the decisions about externally planned pools to `plan`, which holds those of all others.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
     if snapshot.external_planners.is_empty() {
         return;
     }
     let trees = Trees::new(snapshot);
-    for (top, known) in &snapshot.external_planners {
+    for (top, state) in &snapshot.external_planners {
         // 1. Read the pool: work and allocations.
         let mut view = PoolView::new(snapshot, &trees, top);
         // 2. Forced vacates.
@@ -46,14 +46,14 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         view.count_vacates(&forced);
         // 3. Apply the accepted steps of a response that no round has used yet.
         let last_used = snapshot.carried.used_responses.get(top).copied();
-        let response = known.response.as_ref();
+        let response = state.response.as_ref();
         let response = response.filter(|it| last_used.is_none_or(|used| it.number > used));
         let outcome: Option<ResponseEffect> = steps::apply(&mut view, forced, response, plan);
         // 4. Verdicts.
         let notes = outcome.as_ref().map(|it| &it.result);
         let planner = PlannerState {
-            silence: known.no_response_reason.as_deref(),
-            notes: notes.or(known.last_result.as_ref()),
+            no_response_reason: state.no_response_reason.as_deref(),
+            notes: notes.or(state.last_result.as_ref()),
         };
         plan.verdicts
             .extend(verdicts::pool_verdicts(&view, planner));

@@ -1,5 +1,5 @@
-//! For any response, the plan passes `check`, a repeated response grants nothing more, and a
-//! correct planner fills the pool.
+//! Property tests. For any response the plan passes `check`, and a repeated response grants nothing
+//! more. A correct planner fills the pool.
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
@@ -13,7 +13,7 @@ use crate::{
     parse_response, plan,
 };
 
-const NAMES: [&str; 9] = [
+const WORK_NAMES: [&str; 9] = [
     "job_0", "job_1", "job_2", "job_3", "svc_0", "rsv_0", "job_else", "job_none", "",
 ];
 const NODES: [&str; 6] = ["n1", "n2", "n3", "far", "n9", "\u{0}"];
@@ -21,7 +21,7 @@ const NODES: [&str; 6] = ["n1", "n2", "n3", "far", "n9", "\u{0}"];
 fn requested_grant() -> impl Strategy<Value = RequestedGrant> {
     let count = prop_oneof![0..6_u64, Just(u64::MAX)];
     let names = (
-        prop::sample::select(NAMES.to_vec()),
+        prop::sample::select(WORK_NAMES.to_vec()),
         prop::sample::select(NODES.to_vec()),
     );
     (names, count).prop_map(|((work, node), processes)| RequestedGrant {
@@ -67,7 +67,8 @@ fn apply_event(fixture: &mut Fixture, event: u8) {
     }
 }
 
-fn fleet(sizes: &[u64]) -> Fixture {
+/// Creates one job of each size, a service, a reservation, and a job that another planner plans.
+fn fixture_with_jobs(sizes: &[u64]) -> Fixture {
     let mut fixture = Fixture::new();
     for (index, size) in sizes.iter().enumerate() {
         let demand = fixture.add_job(&format!("job_{index}"), "fair", 1 + size * 2);
@@ -84,14 +85,14 @@ fn fleet(sizes: &[u64]) -> Fixture {
 
 proptest! {
     #[test]
-    fn no_response_leads_to_an_invalid_plan(
+    fn any_response_leads_to_a_valid_plan(
         sizes in prop::collection::vec(1..4_u64, 4),
         responses in responses(),
         events in prop::collection::vec(0..12_u8, 8),
     ) {
-        let mut fixture = fleet(&sizes);
+        let mut fixture = fixture_with_jobs(&sizes);
         for ((grants, vacates), event) in responses.into_iter().zip(events) {
-            // `Fixture` checks each plan.
+            // `Fixture::plan` asserts that each plan passes `check`.
             let result = fixture.respond(grants, vacates);
             let outcome = &result.external_planners[POOL];
             prop_assert_eq!(outcome.granted, result.grants.len() as u64);
@@ -102,15 +103,15 @@ proptest! {
     }
 
     #[test]
-    fn no_response_changes_the_plans_of_others(
+    fn any_response_preserves_grants_of_another_planner(
         sizes in prop::collection::vec(1..4_u64, 4),
         (grants, vacates) in responses().prop_map(|mut all| all.remove(0)),
     ) {
-        let mut fixture = fleet(&sizes);
-        // The other planner has already planned, so one grant is on a node of the pool.
+        let mut fixture = fixture_with_jobs(&sizes);
+        // The plan already has grants of another planner on a node of the pool.
         let grant = crate::fixture::requested_grant("job_0", "n1", 2);
         let before = fixture.respond(vec![grant], vec![]);
-        let mut fixture = fleet(&sizes);
+        let mut fixture = fixture_with_jobs(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };
         let response = PlannerResponse { number: 1, grants, vacates, ..PlannerResponse::default() };
         fixture.planner_mut().response = Some(response);
@@ -124,13 +125,13 @@ proptest! {
     }
 
     #[test]
-    fn no_response_body_makes_the_parser_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn the_parser_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse_response(&body, 1);
     }
 
     #[test]
     fn grants_that_follow_the_request_are_accepted(sizes in prop::collection::vec(1..4_u64, 4)) {
-        let mut fixture = fleet(&sizes);
+        let mut fixture = fixture_with_jobs(&sizes);
         for _ in 0..40 {
             let Some(request) = fixture.planner_request() else { return Ok(()) };
             let step = request.work.iter().filter(|work| work.missing > 0).find_map(|work| {
@@ -147,8 +148,8 @@ proptest! {
             });
             let Some(step) = step else { return Ok(()) };
             let result = fixture.respond(vec![step], vec![]);
-            let effect = &result.external_planners[POOL];
-            prop_assert_eq!(effect.refusals, 0, "{:?}", effect);
+            let outcome = &result.external_planners[POOL];
+            prop_assert_eq!(outcome.refusals, 0, "{:?}", outcome);
             prop_assert_eq!(result.grants.len(), 1);
         }
         prop_assert!(false, "work is still missing after 40 grants");

@@ -1,5 +1,5 @@
-//! Recent preemptions by responses. They keep work from moving back and forth, and no process is
-//! served twice.
+//! Recent preemptions by responses. This data prevents that two pieces of work preempt each other
+//! in turn, and that space is freed twice for one process.
 //!
 //! The data is carried from round to round, so that a replayed round decides the same.
 
@@ -10,8 +10,8 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{Timestamp, WorkId};
 
-/// Milliseconds for which a new allocation of preempted work is protected, and for which freed
-/// space counts for its beneficiary until it is granted.
+/// Milliseconds after a preemption. Meanwhile a new allocation of the preempted work is protected,
+/// and the freed space is reserved for its beneficiary.
 pub(crate) const PROTECTED_MS: u64 = 300_000;
 
 /// Returns the moves of the pool that are still recent.
@@ -29,13 +29,14 @@ pub(crate) fn recent_moves(snapshot: &Snapshot, top: &str) -> RecentMoves {
     moved
 }
 
-/// Returns true for an allocation granted after its work was preempted.
+/// Returns true if the allocation was granted after a recent preemption of its work.
 pub(crate) fn is_protected(moved: &RecentMoves, allocation: &Allocation) -> bool {
     let preempted_at = moved.last_loss.get(&allocation.work);
     preempted_at.is_some_and(|preempted_at| allocation.granted_at >= *preempted_at)
 }
 
-/// Returns the number of processes with freed space that are not granted yet.
+/// Returns the number of processes of the work that have no grant yet, although space was freed
+/// for them.
 pub(crate) fn pending_grants(moved: &RecentMoves, work: &WorkId) -> u64 {
     moved
         .vacated_for
@@ -43,6 +44,7 @@ pub(crate) fn pending_grants(moved: &RecentMoves, work: &WorkId) -> u64 {
         .map_or(0, |freed_at| freed_at.len() as u64)
 }
 
+/// Forgets the freed space of one process, because the process is granted.
 pub(crate) fn record_grant(moved: &mut RecentMoves, grant: &Grant) {
     if let Some(freed_at) = moved.vacated_for.get_mut(&grant.work) {
         freed_at.pop();
@@ -52,11 +54,13 @@ pub(crate) fn record_grant(moved: &mut RecentMoves, grant: &Grant) {
     }
 }
 
-/// Records a preemption of the work. Several victims for one process count once.
+/// Records the time of the preemption for the work of the victim.
 pub(crate) fn record_vacate(moved: &mut RecentMoves, receipt: &Receipt, now: Timestamp) {
     moved.last_loss.insert(receipt.work.clone(), now);
 }
 
+/// Records that space was freed for one process of the work. Several victims for one process count
+/// once.
 pub(crate) fn record_freed_space(moved: &mut RecentMoves, work: &WorkId, now: Timestamp) {
     moved.vacated_for.entry(work.clone()).or_default().push(now);
 }

@@ -1,7 +1,7 @@
 //! Request to an external planner: the current state of its pool.
 //!
 //! Names and numbers are those of the API. The request holds all work of classes in the pool,
-//! waiting or not, and all allocations on its nodes, by any planner.
+//! waiting or not, and all allocations on its nodes, whichever planner granted them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,21 +71,25 @@ pub struct RequestWork {
     /// Resources of one process. In a class of policy `RESERVE` it gets a whole node with at least
     /// these resources.
     pub size: Size,
+    /// Quanta of one process.
     pub quanta: u64,
     /// Number of processes that the work can use now.
     pub wanted: u64,
     /// Number of processes that stay.
     pub has: u64,
     pub leaving: u64,
-    /// Processes that may be granted now.
+    /// Number of processes that may still be granted.
     pub missing: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// Predicted duration of a task in milliseconds. `None` if unknown.
     pub task_ms: Option<u64>,
     /// Nodes that the work may use. Empty if it may use any.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub machines: BTreeSet<NodeName>,
+    /// Nodes that the work must not use.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub avoids: BTreeSet<NodeName>,
+    /// Anti-affinity group of the work. `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,
 }
@@ -144,8 +148,8 @@ impl PlannerRequest {
         if !view.work.values().any(|item| item.missing() > 0) {
             return None;
         }
-        let names = snapshot.pools.iter();
-        let names = names.filter(|(name, _)| trees.top_of_pool(name) == Some(top));
+        let pools = snapshot.pools.iter();
+        let pools = pools.filter(|(name, _)| trees.top_of_pool(name) == Some(top));
         let classes = snapshot.classes.iter();
         let classes = classes.filter(|(_, class)| trees.top_of_pool(&class.pool) == Some(top));
         Some(Self {
@@ -154,7 +158,7 @@ impl PlannerRequest {
             now: snapshot.now,
             pool: top.clone(),
             quantum: view.quantum.clone(),
-            pools: names
+            pools: pools
                 .map(|(name, pool)| (name.clone(), pool.parent.clone()))
                 .collect(),
             classes: classes
@@ -168,9 +172,9 @@ impl PlannerRequest {
                     (name.clone(), class)
                 })
                 .collect(),
-            nodes: nodes(&view),
-            work: work(&view),
-            allocations: allocations(&view),
+            nodes: request_nodes(&view),
+            work: request_work(&view),
+            allocations: request_allocations(&view),
         })
     }
 
@@ -187,7 +191,7 @@ impl PlannerRequest {
     }
 }
 
-fn nodes(view: &PoolView) -> Vec<RequestNode> {
+fn request_nodes(view: &PoolView) -> Vec<RequestNode> {
     let mut used: BTreeMap<&NodeName, (Size, u64)> = BTreeMap::new();
     for allocation in view.snapshot.allocations.values() {
         let (size, quanta) = used.entry(&allocation.node).or_default();
@@ -229,7 +233,7 @@ fn closed_reason(node: &Node) -> Option<String> {
     Some(reason)
 }
 
-fn work(view: &PoolView) -> Vec<RequestWork> {
+fn request_work(view: &PoolView) -> Vec<RequestWork> {
     let to_request = |(work, item): (&&WorkId, &crate::pool_view::WorkItem)| RequestWork {
         work: (*work).clone(),
         kind: item.demand.kind,
@@ -255,7 +259,7 @@ fn work(view: &PoolView) -> Vec<RequestWork> {
     work
 }
 
-fn allocations(view: &PoolView) -> Vec<RequestAllocation> {
+fn request_allocations(view: &PoolView) -> Vec<RequestAllocation> {
     let in_pool = |node: &NodeName| {
         let node = view.snapshot.nodes.get(node);
         node.is_some_and(|node| view.trees.top_of_pool(&node.pool) == Some(view.top))

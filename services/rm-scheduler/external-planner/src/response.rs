@@ -11,12 +11,14 @@ use serde::Deserialize;
 pub const FORMAT: &str = "hayward-planner/1";
 /// Maximum number of bytes of a response.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Maximum number of grants, and of vacates, of a response.
+/// Maximum number of grants in a response. The same limit holds for vacates.
 pub const MAX_STEPS: usize = 10_000;
-/// Maximum number of notes of a response. Further notes are ignored, because each may become a row.
+/// Maximum number of notes of a response. Further notes are ignored, because each note may become a
+/// row in the database.
 const MAX_NOTES: usize = 1_000;
-/// Maximum number of characters of a text.
+/// Maximum number of characters of a note or detail. Longer texts are clipped.
 const MAX_TEXT: usize = 200;
+/// Maximum number of characters of a name. Longer names are clipped.
 const MAX_NAME: usize = 300;
 
 #[derive(Deserialize)]
@@ -61,7 +63,7 @@ struct NoteJson {
     detail: String,
 }
 
-/// Fault of an unreadable response, as text. Text of the program itself follows a colon.
+/// Message that says why a response is unusable. Text quoted from the response follows a colon.
 pub type ResponseFault = String;
 
 /// Parses a response. Fails if it has another format, or another revision than requested.
@@ -124,7 +126,7 @@ pub fn parse_response(body: &[u8], requested: u64) -> Result<PlannerResponse, Re
     })
 }
 
-/// Clips a text to one line and `limit` characters.
+/// Shortens a text to `limit` characters. Replaces each control character by a space.
 #[must_use]
 pub fn clip(text: &str, limit: usize) -> String {
     let cleaned = text
@@ -152,9 +154,9 @@ mod tests {
         let body = br#"{"format": "hayward-planner/1", "revision": 7,
             "grants": [{"work": "job_a", "node": "n1"}],
             "notes": [{"work": "job_b", "detail": "not\ntoday"}]}"#;
-        let answer = parse_response(body, 7).unwrap();
-        assert_eq!(answer.grants[0].processes, 1);
-        assert_eq!(answer.notes["job_b"], "not today");
+        let response = parse_response(body, 7).unwrap();
+        assert_eq!(response.grants[0].processes, 1);
+        assert_eq!(response.notes["job_b"], "not today");
     }
 
     #[test]
@@ -184,9 +186,9 @@ mod tests {
             .map(|index| format!(r#"{{"work": "job_{index}", "detail": "no"}}"#))
             .collect();
         let body = format!(r#"{{"revision": 7, "notes": [{}]}}"#, notes.join(","));
-        let answer = parse_response(body.as_bytes(), 7).unwrap();
-        assert_eq!(answer.notes.len(), MAX_NOTES);
-        assert!(!answer.notes.contains_key(&format!("job_{MAX_NOTES}")));
+        let response = parse_response(body.as_bytes(), 7).unwrap();
+        assert_eq!(response.notes.len(), MAX_NOTES);
+        assert!(!response.notes.contains_key(&format!("job_{MAX_NOTES}")));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Effects of valid and invalid responses.
+//! Tests: effects of valid and invalid responses in the fleet of `fixture`. Nodes `n1` and `n2` are
+//! in the planned pool, and `n3` is in the pool below. Each node has four quanta.
 
 mod without_response;
 
@@ -93,12 +94,12 @@ fn each_invalid_grant_has_its_reason() {
         assert_eq!(refusals(&plan), [reason], "{step:?}");
         assert!(plan.grants.is_empty());
     }
-    let more = fixture.respond(vec![requested_grant("job_a", "n3", u64::MAX)], vec![]);
-    assert_eq!(refusals(&more), [Refusal::NotWanted]);
+    let plan = fixture.respond(vec![requested_grant("job_a", "n3", u64::MAX)], vec![]);
+    assert_eq!(refusals(&plan), [Refusal::NotWanted]);
     assert_eq!(
         fixture.process_count("job_a"),
         4,
-        "fair shares may go below"
+        "fair-share work may use pools below its own"
     );
 }
 
@@ -130,7 +131,7 @@ fn anti_affinity_and_allotments_are_respected() {
     let plan = fixture.respond(vec![requested_grant("job_fixed", "n2", 2)], vec![]);
     assert_eq!(refusals(&plan), [Refusal::OverAllotment]);
     assert_eq!(fixture.process_count("job_fixed"), 1);
-    // Fair shares see the remaining allotment.
+    // The planner of fair shares gets the remaining allotment.
     let allotments = Trees::new(&fixture.snapshot).allotments(&fixture.snapshot);
     assert_eq!(
         allotments.values().next().unwrap().max_allotment_bytes,
@@ -187,7 +188,7 @@ fn preempted_space_is_available_once_the_victim_has_left() {
     assert_eq!(plan.receipts.len(), 1);
     // A leaving allocation occupies its node until it is gone.
     assert_eq!(refusals(&plan), [Refusal::NoRoom]);
-    // It is gone. Its work wants the space back, and the response decides.
+    // The victim is gone. Its work wants the space again, but only a response can grant it.
     let plan = fixture.respond(vec![], vec![]);
     assert!(plan.is_empty());
     let plan = fixture.respond(grants, vec![]);
@@ -236,7 +237,7 @@ fn each_invalid_vacate_has_its_reason() {
         plan.external_planners[POOL].refused[2].pointer,
         "/vacates/2"
     );
-    // No work waits: all allocations stay.
+    // No work lacks processes, so no preemption has a beneficiary.
     fixture.snapshot.demand.remove(&work("job_b"));
     fixture.demand_mut("job_a").max_processes = 3;
     let plan = fixture.respond(vec![], vec![requested_vacate("alc_1")]);
@@ -248,7 +249,7 @@ fn preemption_stays_within_the_hourly_budget() {
     let mut fixture = fleet_with_full_node();
     fixture.demand_mut("job_b").max_processes = 4;
     let settings = &mut fixture.snapshot.tunables.settings;
-    // The limit is a part of the eight quanta of the pool's own nodes.
+    // The limit is 25 % of the eight quanta of `n1` and `n2`.
     settings.preemption_pool_percent_per_hour = Some(25);
     settings.preemption_user_percent_per_hour = None;
     let vacates = || {
@@ -256,7 +257,7 @@ fn preemption_stays_within_the_hourly_budget() {
             .map(|number| requested_vacate(&format!("alc_{number}")))
             .collect()
     };
-    let plan = fixture.plan_of(vacates());
+    let plan = fixture.plan_with_vacates(vacates());
     assert_eq!(plan.vacates.len(), 2);
     assert_eq!(refusals(&plan), [Refusal::OverBudget; 2]);
     let settings = &mut fixture.snapshot.tunables.settings;
@@ -267,13 +268,13 @@ fn preemption_stays_within_the_hourly_budget() {
         .snapshot
         .preempted_quanta
         .insert("below".into(), spent);
-    let plan = fixture.plan_of(vacates());
+    let plan = fixture.plan_with_vacates(vacates());
     // The limit is three of the tree's twelve quanta, and two of them are spent.
     assert_eq!(
         (plan.vacates.len(), plan.external_planners[POOL].refusals),
         (1, 3)
     );
-    // Without a setting there still is a budget, which is twice the twelve quanta for one user.
+    // Without a setting the default applies: a user may lose twice the twelve quanta of the tree.
     let settings = &mut fixture.snapshot.tunables.settings;
     settings.preemption_user_percent_per_hour = None;
     let spent = [("ann".parse().unwrap(), 22)].into();
@@ -281,14 +282,14 @@ fn preemption_stays_within_the_hourly_budget() {
         .snapshot
         .preempted_quanta
         .insert("below".into(), spent);
-    let plan = fixture.plan_of(vacates());
+    let plan = fixture.plan_with_vacates(vacates());
     assert_eq!(
         (plan.vacates.len(), plan.external_planners[POOL].refusals),
         (2, 2)
     );
 }
 
-/// The promise includes the receipts (I14).
+/// Each receipt names the work that the victim was preempted for (I14).
 #[test]
 fn nothing_is_preempted_for_work_that_could_not_run_there() {
     let mut fixture = fleet_with_full_node();
@@ -297,32 +298,37 @@ fn nothing_is_preempted_for_work_that_could_not_run_there() {
             .map(|number| requested_vacate(&format!("alc_{number}")))
             .collect::<Vec<_>>()
     };
-    let plan = fixture.plan_of(vacates());
+    let plan = fixture.plan_with_vacates(vacates());
     assert_eq!(plan.vacates.len(), 1, "one process is missing");
     assert_eq!(refusals(&plan), [Refusal::ServesNobody; 3]);
     let receipt = &plan.receipts[0];
     assert_eq!(receipt.beneficiary, Some(work("job_b")));
     assert_eq!(receipt.for_user, Some("ann".parse().unwrap()));
-    let change: [fn(&mut Fixture); 6] = [
+    let changes: [fn(&mut Fixture); 6] = [
         |it| it.demand_mut("job_b").size = Size::memory(1 << 50),
         |it| it.demand_mut("job_b").node_list = [node_name("n2")].into(),
         |it| it.demand_mut("job_b").avoids = [node_name("n1")].into(),
         |it| it.node_mut("n1").takes_work = false,
         |it| it.demand_mut("job_b").size.gpu_milli = 2_500,
-        // A part of the node belongs to another planner and stays.
+        // One process is larger than the node.
         |it| it.demand_mut("job_b").size = Size::memory(5 * GIB),
     ];
-    for change in change {
+    for change in changes {
         let mut fixture = fleet_with_full_node();
         change(&mut fixture);
-        let plan = fixture.plan_of(vacates());
+        let plan = fixture.plan_with_vacates(vacates());
         assert_eq!(refusals(&plan), [Refusal::ServesNobody; 4]);
     }
-    // Work that needs the whole node gets it or nothing.
+    // A process of three quanta needs three victims. Fewer vacates are refused.
     fixture.demand_mut("job_b").size = Size::memory(3 * GIB);
-    let plan = fixture.plan_of(vacates());
+    let plan = fixture.plan_with_vacates(vacates());
     assert_eq!((plan.vacates.len(), refusals(&plan).len()), (3, 1));
-    assert!(fixture.plan_of(vacates()[..2].to_vec()).vacates.is_empty());
+    assert!(
+        fixture
+            .plan_with_vacates(vacates()[..2].to_vec())
+            .vacates
+            .is_empty()
+    );
 }
 
 #[test]
@@ -343,7 +349,7 @@ fn anti_affinity_with_a_remaining_allocation_keeps_work_off_its_node() {
     }
     fixture.respond(vec![requested_grant("svc_a.0", "n1", 1)], vec![]);
     assert_eq!(fixture.process_count("svc_a.0"), 1);
-    let plan = fixture.plan_of(vec![requested_vacate("alc_1")]);
+    let plan = fixture.plan_with_vacates(vec![requested_vacate("alc_1")]);
     assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
 }
 
@@ -368,7 +374,7 @@ fn space_is_freed_once_per_missing_process() {
             .len(),
         1
     );
-    // It still lacks the process, and nothing further is preempted for it.
+    // `job_b` still lacks the process, but no second victim is preempted for it.
     for number in [2, 3, 4, 2] {
         let plan = fixture.respond(vec![], vec![requested_vacate(&format!("alc_{number}"))]);
         assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
@@ -408,8 +414,8 @@ fn space_is_freed_once_per_missing_process() {
     );
 }
 
-/// There is space for one job, and two jobs want it. Preempted work that gets it back retains it
-/// for a while.
+/// Two jobs want the space of one node. A preempted job that gets the space again is protected for
+/// a while.
 #[test]
 fn space_does_not_move_back_and_forth() {
     let mut fixture = Fixture::new();
@@ -419,7 +425,7 @@ fn space_does_not_move_back_and_forth() {
     fixture.add_job("job_a", "fair", 1).size = Size::memory(4 * GIB);
     fixture.add_job("job_b", "fair", 1).size = Size::memory(4 * GIB);
     fixture.respond(vec![requested_grant("job_a", "n1", 1)], vec![]);
-    let mut moved = 0;
+    let mut preemptions = 0;
     for _ in 0..40 {
         let allocation = fixture.snapshot.allocations.first_key_value();
         let Some((id, allocation)) =
@@ -437,13 +443,13 @@ fn space_does_not_move_back_and_forth() {
         assert_eq!(
             plan.vacates.len(),
             usize::from(is_preemptable),
-            "the request lists it as preemptable"
+            "exactly the allocations listed as preemptable are preempted"
         );
         if plan.vacates.is_empty() {
             assert_eq!(refusals(&plan), [Refusal::NotPreemptable]);
             continue;
         }
-        moved += 1;
+        preemptions += 1;
         fixture.respond(vec![], vec![]);
         assert_eq!(
             fixture
@@ -453,7 +459,7 @@ fn space_does_not_move_back_and_forth() {
             1
         );
     }
-    assert_eq!(moved, 2, "each job was preempted once");
+    assert_eq!(preemptions, 2, "each job was preempted once");
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
     assert!(fixture.planner_request().unwrap().allocations[0].preemptable);
     assert!(
@@ -463,8 +469,8 @@ fn space_does_not_move_back_and_forth() {
 }
 
 impl Fixture {
-    /// Returns the plan of a response without carrying it out.
-    fn plan_of(
+    /// Returns the plan of a response with these vacates. The fixture does not change.
+    fn plan_with_vacates(
         &self,
         vacates: Vec<hayward_rm_scheduler_domain::snapshot::external::RequestedVacate>,
     ) -> hayward_rm_scheduler_domain::Plan {

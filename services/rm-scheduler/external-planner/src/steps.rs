@@ -1,9 +1,9 @@
 //! Verification of the steps of a response, one by one against the newest snapshot. An invalid step
 //! is refused alone.
 //!
-//! This module checks only what the steps know: the planner of the work, its missing processes, and
-//! which space serves which work. All rules about nodes, classes and users are left to `check`,
-//! which verifies the accepted steps together with everything else that is planned.
+//! This module checks only what `check` cannot know: the planner of the work, its missing
+//! processes, and which space serves which work. `check` enforces all rules about nodes, classes
+//! and users. It verifies the accepted steps together with everything else that is planned.
 
 mod beneficiaries;
 mod final_check;
@@ -24,7 +24,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{pool_view::PoolView, recent_moves, response::clip};
 
-/// Maximum number of refusals reported per response. All are counted.
+/// Maximum number of refusals reported per response. Further refusals are only counted.
 const MAX_REFUSALS: usize = 100;
 /// Maximum number of characters of a reported name.
 const MAX_NAME: usize = 100;
@@ -71,9 +71,11 @@ impl Rejection {
     }
 }
 
-/// Names of a step for messages.
+/// Position and names of a step, for the report of its refusal.
 struct Step<'a> {
+    /// JSON pointer to the step in the response.
     pointer: String,
+    /// Work of a grant, or allocation of a vacate.
     subject: &'a str,
     node: Option<&'a str>,
 }
@@ -92,6 +94,7 @@ impl Steps {
         }
     }
 
+    /// Refuses a step about this work. The first refusal appears in the verdict of the work.
     fn refuse_for(&mut self, work: &WorkId, step: &Step, rejection: Rejection) {
         if !self.first_refusals.contains_key(work) {
             let detail = rejection.detail.clone();
@@ -109,24 +112,24 @@ pub(crate) fn apply(
     plan: &mut Plan,
 ) -> Option<ResponseEffect> {
     let mut steps = Steps::default();
-    if let Some(answer) = response {
+    if let Some(response) = response {
         // Work that gets its processes by grants needs no vacates.
-        grants::verify(view, answer, plan, &mut steps);
-        vacates::verify(view, answer, &forced, plan, &mut steps);
+        grants::verify(view, response, plan, &mut steps);
+        vacates::verify(view, response, &forced, plan, &mut steps);
     }
     final_check::add_to_plan(view, forced, &mut steps, plan);
-    let answer = response?;
+    let response = response?;
     record_moves(view, &steps);
     let notes = view.work.iter().filter_map(|(work, item)| {
-        let note = answer.notes.get(work.as_str());
+        let note = response.notes.get(work.as_str());
         let note = note.filter(|_| item.missing() > 0)?;
         Some(((*work).clone(), note.clone()))
     });
     let notes = notes.collect();
-    let is_missing = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
-    steps.first_refusals.retain(|work, _| is_missing(work));
+    let lacks_process = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
+    steps.first_refusals.retain(|work, _| lacks_process(work));
     Some(ResponseEffect {
-        number: answer.number,
+        number: response.number,
         granted: steps.grants.len() as u64,
         vacated: steps.vacates.len() as u64,
         refused: steps.refused,

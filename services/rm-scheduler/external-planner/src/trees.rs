@@ -51,8 +51,8 @@ impl Trees {
         self.top_of_pool(&class.pool)
     }
 
-    /// Returns the top-level pool of an allocation, which is that of its work. For withdrawn work
-    /// its class decides, or else its node.
+    /// Returns the top-level pool of an allocation, which is that of its work. If the work is
+    /// withdrawn, the class of the allocation decides, or else its node.
     pub fn top_of_allocation(&self, snapshot: &Snapshot, allocation: &Allocation) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -74,21 +74,21 @@ impl Trees {
         if self.is_empty() {
             return users;
         }
-        let mut fixed: BTreeMap<&UserName, u64> = BTreeMap::new();
-        let allocation = snapshot
+        let mut fixed_bytes: BTreeMap<&UserName, u64> = BTreeMap::new();
+        let fixed_allocations = snapshot
             .allocations
             .values()
             .filter(|allocation| allocation.fixed);
-        for allocation in
-            allocation.filter(|allocation| self.top_of_allocation(snapshot, allocation).is_some())
+        for allocation in fixed_allocations
+            .filter(|allocation| self.top_of_allocation(snapshot, allocation).is_some())
         {
             let class = snapshot.classes.get(&allocation.class);
             let pool = class.map_or("", |class| class.pool.as_str());
             let quantum_bytes = quantum_of(snapshot, pool).0.memory_bytes;
-            let bytes = fixed.entry(&allocation.user).or_default();
+            let bytes = fixed_bytes.entry(&allocation.user).or_default();
             *bytes = bytes.saturating_add(allocation.quanta.saturating_mul(quantum_bytes));
         }
-        for (user, bytes) in fixed {
+        for (user, bytes) in fixed_bytes {
             let user_limit = snapshot.users.get(user);
             let user_limit = user_limit.and_then(|user| user.max_allotment_bytes);
             if let Some(limit) = user_limit.or(snapshot.tunables.global_allotment_bytes) {

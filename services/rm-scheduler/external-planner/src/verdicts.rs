@@ -1,5 +1,5 @@
-//! Verdicts of work in externally planned pools. Work lacks processes because of that planner, and
-//! the verdict contains its note.
+//! Verdicts of work in externally planned pools. If work lacks processes, its verdict contains the
+//! note of the external planner.
 
 use hayward_rm_scheduler_domain::{
     Reason, Verdict, Verdicts, plan::Numbers, snapshot::external::ResponseResult,
@@ -12,7 +12,7 @@ use crate::pool_view::{PoolView, WorkItem};
 #[derive(Clone, Copy)]
 pub(crate) struct PlannerState<'a> {
     /// Reason why the planner did not respond. `None` after a response.
-    pub silence: Option<&'a str>,
+    pub no_response_reason: Option<&'a str>,
     /// Notes of the planner, and its refused steps. `None` before its first response.
     pub notes: Option<&'a ResponseResult>,
 }
@@ -22,13 +22,13 @@ pub(crate) fn pool_verdicts(view: &PoolView, planner: PlannerState) -> Verdicts 
     let verdicts = work.map(|(work, item)| {
         (
             (*work).clone(),
-            Box::new(verdict(view, work, item, planner)),
+            Box::new(work_verdict(view, work, item, planner)),
         )
     });
     verdicts.collect()
 }
 
-fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerState) -> Verdict {
+fn work_verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerState) -> Verdict {
     let (has, wanted) = (item.has, item.wanted());
     let (reason, refused, detail) = if !item.may_use_its_class() {
         let (user, class) = (&item.demand.user, item.class_name);
@@ -41,7 +41,7 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
         let detail = format!("has all it can use: {}", processes(has));
         (Reason::Satisfied, false, detail)
     } else {
-        let detail = missing_text(view.top, work, planner);
+        let detail = explain_missing(view.top, work, planner);
         (Reason::OutsidePlanner, false, detail)
     };
     Verdict {
@@ -63,8 +63,8 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
     }
 }
 
-fn missing_text(pool: &str, work: &WorkId, planner: PlannerState) -> String {
-    if let Some(reason) = planner.silence {
+fn explain_missing(pool: &str, work: &WorkId, planner: PlannerState) -> String {
+    if let Some(reason) = planner.no_response_reason {
         return format!("external planner of pool {pool} did not answer: {reason}");
     }
     let Some(notes) = planner.notes else {

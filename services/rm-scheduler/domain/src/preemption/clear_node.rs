@@ -187,9 +187,8 @@ fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     let others = others.filter(|work| state.tree_of(*work).is_some_and(|other| other != tree));
     for allocation in others.flat_map(|work| state.work_record(work).allocations.iter()) {
         let usage = &state.index.usage[allocation];
-        let is_here = usage
-            .node()
-            .is_some_and(|node| state.is_in_tree(node, tree));
+        let node = usage.node();
+        let is_here = node.is_some_and(|node| state.is_in_tree(node, tree));
         let is_protected = usage.fixed || state.leaving[allocation];
         assert!(!is_here || is_protected || state.index.orphans.contains(&allocation));
     }

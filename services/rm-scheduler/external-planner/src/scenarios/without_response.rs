@@ -79,7 +79,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
     assert_eq!(
         relevant(&fixture),
         ResponseResult::default(),
-        "it lacks nothing now"
+        "job_b lacks no process now"
     );
 }
 
@@ -87,8 +87,8 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
 fn forced_vacates_need_no_planner() {
     let mut fixture = fleet_with_full_node();
     fixture.respond(vec![requested_grant("job_b", "n2", 1)], vec![]);
-    let lost = fixture.add_job("job_c", "fair", 2);
-    lost.max_processes = 2;
+    let job = fixture.add_job("job_c", "fair", 2);
+    job.max_processes = 2;
     fixture.respond(vec![requested_grant("job_c", "n3", 2)], vec![]);
     fixture.planner_mut().no_response_reason = Some("away".into());
     fixture.snapshot.demand.remove(&work("job_b"));

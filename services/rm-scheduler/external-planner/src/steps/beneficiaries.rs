@@ -27,10 +27,11 @@ pub(super) struct MissingWork<'a> {
     class: &'a hayward_rm_scheduler_domain::snapshot::Class,
     quanta: u64,
     size: Size,
+    /// Number of missing processes for which no space has been freed.
     processes: u64,
 }
 
-/// Space on a node with vacate candidates.
+/// Space on a node with vacate candidates: allocations that the response wants to vacate.
 pub(super) struct CandidateNode<'a> {
     pub name: &'a NodeName,
     node: &'a Node,
@@ -40,10 +41,12 @@ pub(super) struct CandidateNode<'a> {
     pub max_free: NodeSpace,
 }
 
+/// All work that could benefit from vacates, the oldest first.
 pub(super) struct WaitingWork<'a> {
     entries: Vec<MissingWork<'a>>,
-    /// Nodes of work in anti-affinity groups.
+    /// Work and node of each process in an anti-affinity group, by group.
     groups: BTreeMap<&'a WorkId, Vec<(WorkId, NodeName)>>,
+    /// Number of pairs of work and node examined so far.
     checks: usize,
 }
 
@@ -122,13 +125,14 @@ impl<'a> WaitingWork<'a> {
         None
     }
 
+    /// Counts one missing process of the work as served.
     pub fn serve(&mut self, index: usize) -> &MissingWork<'a> {
         let it = &mut self.entries[index];
         it.processes = it.processes.saturating_sub(1);
         it
     }
 
-    /// Checks the constraints that `check` has for the node, except free space.
+    /// Returns true if `check` would allow the work on the node, apart from free space.
     fn is_allowed(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
         let listed = &it.demand.node_list;
         view.may_use_pool(it.class, &candidate.node.pool)
@@ -164,16 +168,19 @@ fn process_size(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
 }
 
 impl CandidateNode<'_> {
+    /// Adds the space of a victim to the free space.
     pub fn release(&mut self, allocation: &Allocation) {
         self.free
             .give(allocation.quanta, &allocation.size, &allocation.gpus);
     }
 
+    /// Removes the space of an allocation that stays from the maximum.
     pub fn retain(&mut self, allocation: &Allocation) {
         self.max_free
             .take(allocation.quanta, &allocation.size, &allocation.gpus);
     }
 
+    /// Removes the space of one served process.
     pub fn occupy(&mut self, quanta: u64, size: &Size) {
         let gpus = self.free.choose_gpus(size.gpu_milli);
         self.free.take(quanta, size, &gpus);
@@ -181,7 +188,7 @@ impl CandidateNode<'_> {
     }
 }
 
-/// Returns the nodes of the candidates that take work. Their free space is that after the forced
+/// Returns the schedulable nodes of the vacate candidates, with their free space after the forced
 /// vacates.
 pub(super) fn candidate_nodes<'a>(
     view: &PoolView<'a>,

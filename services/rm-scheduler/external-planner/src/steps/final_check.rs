@@ -11,6 +11,8 @@ use hayward_rm_scheduler_domain::{
 use super::{AcceptedGrant, Rejection, Step, Steps};
 use crate::pool_view::PoolView;
 
+/// Adds the forced vacates and the accepted steps to the plan. Repeats the check without the faulty
+/// steps until `check` finds no violation among the remaining steps.
 pub(super) fn add_to_plan(
     view: &mut PoolView,
     mut forced: Vec<Vacate>,
@@ -27,8 +29,8 @@ pub(super) fn add_to_plan(
     loop {
         let accepted = steps.vacates.iter().map(|it| &it.vacate);
         plan.vacates.extend(forced.iter().chain(accepted).cloned());
-        let placed = steps.grants.iter().map(|it| it.grant.clone());
-        plan.grants.extend(placed);
+        let grants = steps.grants.iter().map(|it| it.grant.clone());
+        plan.grants.extend(grants);
         let violations = check(view.snapshot, plan).err().unwrap_or_default();
         // Violations of other plans are handled at the end of the round.
         let is_own = |it: &&Violation| match it.part {

@@ -1,4 +1,5 @@
-//! Verification of grants: as many processes as the work lacks and the node has space for.
+//! Verification of requested grants. Work gets at most the processes that it lacks and that the
+//! node has space for. The rest is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +25,12 @@ type FreeSpace<'a> = BTreeMap<&'a NodeName, NodeSpace>;
 
 pub(super) fn verify(
     view: &mut PoolView,
-    answer: &PlannerResponse,
+    response: &PlannerResponse,
     plan: &Plan,
     steps: &mut Steps,
 ) {
-    let mut free = free_space(view, answer, plan);
-    for (position, requested_grant) in answer.grants.iter().enumerate() {
+    let mut free = free_space(view, response, plan);
+    for (position, requested_grant) in response.grants.iter().enumerate() {
         let step = Step {
             pointer: format!("/grants/{position}"),
             subject: &requested_grant.work,
@@ -58,8 +59,8 @@ pub(super) fn verify(
 }
 
 /// Returns the free space of each node that the response names.
-fn free_space<'a>(view: &PoolView<'a>, answer: &PlannerResponse, plan: &Plan) -> FreeSpace<'a> {
-    let node_names: BTreeSet<&str> = answer.grants.iter().map(|it| it.node.as_str()).collect();
+fn free_space<'a>(view: &PoolView<'a>, response: &PlannerResponse, plan: &Plan) -> FreeSpace<'a> {
+    let node_names: BTreeSet<&str> = response.grants.iter().map(|it| it.node.as_str()).collect();
     let nodes = view
         .nodes()
         .filter(|(name, _)| node_names.contains(name.as_str()));
@@ -158,7 +159,7 @@ fn grant_processes<'a>(
     let (quantum, requested) = (view.quantum, request.processes);
     let name = request.target.name;
     let (Some(space), Some(item)) = (free.get_mut(name), view.work.get_mut(request.work)) else {
-        let detail = "it cannot be placed";
+        let detail = "it cannot be granted";
         return Err(Rejection::new(Refusal::NotAllowed, detail));
     };
     if !item.may_use_its_class() {
@@ -168,14 +169,14 @@ fn grant_processes<'a>(
     }
     let (quanta, size) = process_size(quantum, item, request.target.node);
     let missing = item.missing();
-    let mut placed = 0;
-    while placed < requested.min(missing) {
+    let mut granted = 0;
+    while granted < requested.min(missing) {
         if steps.grants.len() >= MAX_STEPS {
             let detail = format!("one answer places at most {MAX_STEPS} processes");
             return Err(Rejection::new(Refusal::NotAllowed, detail));
         }
         if space.count_fitting(quanta, &size) == 0 {
-            let detail = format!("node {name} has room for {placed} of {requested} processes");
+            let detail = format!("node {name} has room for {granted} of {requested} processes");
             return Err(Rejection::new(Refusal::NoRoom, detail));
         }
         let gpus = space.choose_gpus(size.gpu_milli);
@@ -198,7 +199,7 @@ fn grant_processes<'a>(
             grant,
         });
         item.has += 1;
-        placed += 1;
+        granted += 1;
     }
     if requested > missing {
         let wanted = item.wanted();

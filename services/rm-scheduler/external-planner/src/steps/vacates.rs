@@ -1,5 +1,5 @@
-//! Verification of vacates: only own allocations that may be preempted and that free space for
-//! other work.
+//! Verification of requested vacates. A vacate is accepted if the planner owns the allocation, the
+//! allocation may be preempted, and its space serves other work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,11 @@ struct Candidate<'a> {
 /// A vacated allocation and its beneficiary.
 struct Vacated<'a> {
     candidate: Candidate<'a>,
+    /// The beneficiary.
     work: WorkId,
 }
 
-/// Result for all vacates of a response.
+/// Accepted and refused vacates of a response.
 #[derive(Default)]
 struct Selection<'a> {
     vacated: Vec<Vacated<'a>>,
@@ -45,12 +46,12 @@ impl Selection<'_> {
 
 pub(super) fn verify(
     view: &mut PoolView,
-    answer: &PlannerResponse,
+    response: &PlannerResponse,
     forced: &[Vacate],
     plan: &Plan,
     steps: &mut Steps,
 ) {
-    if answer.vacates.is_empty() {
+    if response.vacates.is_empty() {
         return;
     }
     let vacated = forced.iter().chain(&plan.vacates);
@@ -58,7 +59,7 @@ pub(super) fn verify(
     let mut selection = Selection::default();
     let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
     let mut nodes_by_id: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
-    for (position, requested) in answer.vacates.iter().enumerate() {
+    for (position, requested) in response.vacates.iter().enumerate() {
         let result = find_allocation(view, &requested.allocation).and_then(|(id, allocation)| {
             let is_repeated = leaving.contains(id) || nodes_by_id.contains_key(id);
             check_vacate(view, allocation, is_repeated).map(|()| (id, allocation))
@@ -101,13 +102,13 @@ pub(super) fn verify(
         };
         node_selection.select(candidates, &mut selection);
     }
-    write_steps(view, answer, selection, steps);
+    write_steps(view, response, selection, steps);
 }
 
 /// Adds vacates and refusals in the order of the response.
 fn write_steps(
     view: &mut PoolView,
-    answer: &PlannerResponse,
+    response: &PlannerResponse,
     selection: Selection,
     steps: &mut Steps,
 ) {
@@ -115,7 +116,7 @@ fn write_steps(
     for (position, rejection) in selection.refused {
         let step = Step {
             pointer: format!("/vacates/{position}"),
-            subject: &answer.vacates[position].allocation,
+            subject: &response.vacates[position].allocation,
             node: None,
         };
         steps.refuse(&step, rejection);
@@ -123,7 +124,7 @@ fn write_steps(
     let mut vacated = selection.vacated;
     vacated.sort_by_key(|it| it.candidate.position);
     for Vacated { candidate, work } in vacated {
-        let reason = &answer.vacates[candidate.position].detail;
+        let reason = &response.vacates[candidate.position].detail;
         let reason = if reason.is_empty() {
             "it gives no reason"
         } else {
@@ -158,6 +159,7 @@ struct NodeSelection<'s, 'a> {
 
 impl<'a> NodeSelection<'_, 'a> {
     fn select(self, mut pending: Vec<Candidate<'a>>, selection: &mut Selection<'a>) {
+        // Index of the first work that may still be a beneficiary.
         let mut start = 0;
         while !pending.is_empty()
             && let Some((index, quanta, size)) =
@@ -179,8 +181,8 @@ impl<'a> NodeSelection<'_, 'a> {
             pending = remaining;
             let pool = self.view.snapshot.nodes.get(self.candidate_node.name);
             let pool = pool.map_or(self.view.top, |node| node.pool.as_str());
-            let all: Vec<&Allocation> = chosen.iter().map(|it| it.allocation).collect();
-            if let Err(detail) = self.budget.charge_all(pool, &all) {
+            let allocations: Vec<&Allocation> = chosen.iter().map(|it| it.allocation).collect();
+            if let Err(detail) = self.budget.charge_all(pool, &allocations) {
                 for it in chosen {
                     self.candidate_node.retain(it.allocation);
                     let rejection = Rejection::new(Refusal::OverBudget, detail.clone());
@@ -206,8 +208,8 @@ impl<'a> NodeSelection<'_, 'a> {
     }
 }
 
-/// Returns which vacates one process needs, in the order of the response. No more than needed are
-/// selected.
+/// Returns one flag per candidate: true if one process needs the space of this candidate. Selects
+/// no more candidates than needed. Returns `None` if all of them together free too little.
 fn needed_vacates(
     free: &NodeSpace,
     pending: &[Candidate],
@@ -236,6 +238,7 @@ fn needed_vacates(
     Some(is_needed)
 }
 
+/// Separates the needed candidates from the rest.
 fn partition<'a>(
     pending: Vec<Candidate<'a>>,
     is_needed: &[bool],
@@ -289,7 +292,8 @@ fn check_vacate(
     Ok(())
 }
 
-/// Builds the receipt, with the lost start time or running time.
+/// Builds the receipt. The lost time is the investment, or else the running time of the current
+/// task.
 fn build_receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Receipt {
     let (id, allocation) = (candidate.id, candidate.allocation);
     let started_at = allocation.running_since.or(allocation.started_at);
