@@ -1,4 +1,5 @@
-//! Calls of the owner, each fenced by epoch and connection. A refused call changes nothing (WP-7).
+//! Calls of the owner. A call with an old epoch or connection is refused: it is fenced off. A
+//! refused call changes nothing (WP-7).
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,9 @@ use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Maximum number of stored foreign workers, including all workers of a standalone pool. Further
-/// ones are acknowledged and not stored.
+/// Maximum number of stored foreign workers: workers that the owner reports and the scheduler did
+/// not grant. All workers of a standalone pool are foreign. Further ones are acknowledged and not
+/// stored.
 pub const MAX_FOREIGN: usize = 10_000;
 
 /// Caller of a command.
@@ -23,7 +25,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// True for the owner, which gets no event for workers that it gives up itself (WP-8).
+    /// Returns true for the owner. It gets no event about workers that it gives back itself (WP-8).
     fn is_owner(self) -> bool {
         matches!(self, Self::Owner { .. })
     }
@@ -63,24 +65,29 @@ pub struct ConnectResult {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SizeRequest {
     pub size: u64,
-    /// True releases surplus workers.
+    /// If true, surplus workers are released.
     pub release: bool,
     /// Workers to release first.
     pub unwanted: Vec<AllocationId>,
+    /// The request is refused if the pool has another version. `None`: any version.
     pub if_version: Option<u64>,
 }
 
 /// Result of a size request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResizeResult {
+    /// Number of workers that this call requested.
     pub requested_now: u64,
+    /// Number of pending requests that this call withdrew.
     pub withdrawn_now: u64,
     pub released: Vec<AllocationId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckResult {
+    /// Number of missing workers before the call.
     pub missing: u64,
+    /// Number of workers that this call requested.
     pub requested_now: u64,
 }
 
@@ -177,8 +184,8 @@ impl Pool {
         Ok(result)
     }
 
-    /// Registers a worker that the owner reports; returns true if the pool knows it. The owner may
-    /// use it in any case.
+    /// Registers a worker that the owner reports. Returns true if the pool knows the worker. The
+    /// owner may use the worker in any case.
     ///
     /// # Errors
     /// When the call is fenced off.
@@ -230,8 +237,8 @@ impl Pool {
         self.workers.len() >= MAX_FOREIGN + size
     }
 
-    /// A reported worker that is known to be dead is reported as removed at once; any other unknown
-    /// one is ignored.
+    /// Handles a reported worker that the pool does not know. If the worker is dead, the owner gets
+    /// an event at once. Otherwise the worker is stored as foreign, up to the limit.
     pub(crate) fn report_unknown_worker(&mut self, id: &AllocationId) {
         if self.dead.contains(id) {
             let text = "the worker was dead before it was reported";
@@ -286,7 +293,7 @@ impl Pool {
         })
     }
 
-    /// Stops the pool; false when it was already stopped.
+    /// Stops the pool. Returns false if it was already stopped.
     ///
     /// # Errors
     /// When the call is fenced off.
@@ -342,7 +349,8 @@ impl Pool {
         self.release(by_owner, |_, state| state == State::Started, result);
     }
 
-    /// Releases surplus workers of this choice, the newest first, because they lose the least work.
+    /// Releases surplus workers for which `is_chosen` is true. Newer workers leave first, because
+    /// they lose less work.
     fn release(
         &mut self,
         by_owner: bool,
@@ -354,8 +362,8 @@ impl Pool {
             if surplus == 0 {
                 return;
             }
-            let counts = worker.is_held() && !worker.is_idle_blocked();
-            if counts && is_chosen(id, worker.state) {
+            let is_counted = worker.is_held() && !worker.is_idle_blocked();
+            if is_counted && is_chosen(id, worker.state) {
                 worker.give_back(by_owner);
                 result.released.push(id.clone());
                 surplus -= 1;

@@ -15,13 +15,14 @@ pub struct Connect {
     pub address: String,
     /// All workers registered with this owner.
     pub workers: BTreeSet<AllocationId>,
-    /// Connect only if this is still the current connection.
+    /// The call is refused unless this is still the current connection. `None`: no such condition.
     pub connection: Option<u64>,
 }
 
 impl Pool {
-    /// Binds the owner, replacing any earlier one. Its list is authoritative. Workers missing from
-    /// the list stay and count for a while, because a new owner begins with an empty list.
+    /// Binds the owner and replaces any earlier one. The list of the owner is authoritative.
+    /// Workers missing from the list still count for a while, because a new owner begins with an
+    /// empty list.
     ///
     /// # Errors
     /// When the pool is stopped, or a later owner or connection is known.

@@ -57,12 +57,13 @@ impl Pool {
                 continue;
             }
             match worker.state {
-                // It stays and counts for a while, but not forever.
+                // The new owner did not list the worker. It counts as launching for a second
+                // deadline.
                 State::Started => {
                     worker.state = State::Launching;
                     worker.deadline = Some(register_deadline);
                 }
-                // It never registered: it is released, and another one is requested.
+                // The worker never registered. It is given back, and another one is requested.
                 State::Launching => {
                     worker.give_back(false);
                     unregistered.push(id.clone());

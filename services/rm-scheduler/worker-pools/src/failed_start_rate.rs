@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Times of failed starts in the last minute.
+/// Times of failed starts in the last minute, in monotonic milliseconds, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailedStartRate(VecDeque<u64>);
 
 impl FailedStartRate {
-    /// Records a failed start; true when there are more than `limit` within a minute.
+    /// Records a failed start. Returns true if there are more than `limit` within the last minute.
     pub fn record(&mut self, now_ms: u64, limit: u64) -> bool {
         while self
             .0
@@ -19,7 +19,7 @@ impl FailedStartRate {
             self.0.pop_front();
         }
         self.0.push_back(now_ms);
-        // One more than the limit is enough to remember.
+        // To find an excess, one time more than the limit suffices.
         let capacity = usize::try_from(limit)
             .unwrap_or(usize::MAX)
             .saturating_add(1);

@@ -19,11 +19,12 @@ use crate::worker::State;
 pub struct IdleReport {
     /// Idle workers on a blocked node, which do not count.
     pub idle_blocked: Vec<AllocationId>,
+    /// Number of workers that this report requested.
     pub requested_now: u64,
 }
 
 impl Pool {
-    /// Reports the idle workers of the owner; all others are busy.
+    /// Applies the owner's list of idle workers. All other workers are busy.
     ///
     /// # Errors
     /// When the call is fenced off.
@@ -64,7 +65,8 @@ impl Pool {
         blocked.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Writes an event for each newly idle worker on a blocked node; true if there was any.
+    /// Records an event for each worker that has become idle and blocked since `before`. Returns
+    /// true if there was any.
     pub(crate) fn report_idle_blocked(&mut self, before: &BTreeSet<AllocationId>) -> bool {
         let now = self.idle_blocked();
         let mut has_event = false;
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(
             report_idle(&mut platform, &[1, 9]).requested_now,
             0,
-            "a repeated report"
+            "a repeated report requests no worker"
         );
         let events = platform
             .events
@@ -123,11 +125,15 @@ mod tests {
             events.map(|event| event.kind).collect::<Vec<_>>(),
             [EventKind::Info]
         );
-        // It stays wanted until the owner gives it back (WP-4).
+        // Worker 1 stays wanted until the owner gives it back (WP-4).
         assert_eq!(platform.pool.wanted_numbers().len(), 4);
         platform.remove(1).unwrap();
         platform.end(1, Ending::Intended);
-        assert_eq!(platform.counts(), (1, 0, 2), "one replacement, and not two");
+        assert_eq!(
+            platform.counts(),
+            (1, 0, 2),
+            "the end of worker 1 requests no second replacement"
+        );
         assert_eq!(platform.pool.failed_so_far, 0);
     }
 
@@ -136,8 +142,12 @@ mod tests {
         let mut platform = TestPlatform::running(2, 1);
         platform.grant(2);
         block_nodes(&mut platform, &["n1"]);
-        assert_eq!(platform.start(2), Ok(true), "accepted");
-        assert_eq!(platform.counts(), (1, 0, 2), "and not counted");
+        assert_eq!(platform.start(2), Ok(true), "the pool knows it");
+        assert_eq!(
+            platform.counts(),
+            (1, 0, 2),
+            "the idle worker does not count"
+        );
         // The owner decides: a worker with new work is busy.
         report_idle(&mut platform, &[]);
         assert_eq!(platform.pool.counts().available(), 3);
@@ -168,7 +178,11 @@ mod tests {
         });
         platform.start(3).unwrap();
         block_nodes(&mut platform, &[]);
-        assert_eq!(platform.counts(), (0, 0, 3), "one more than the size, WP-4");
+        assert_eq!(
+            platform.counts(),
+            (0, 0, 3),
+            "no worker is released, one more than the size"
+        );
         assert_eq!(platform.pool.wanted_numbers().len(), 3);
     }
 

@@ -1,8 +1,8 @@
 //! Worker pools with an external owner: the wanted number of workers, the existing workers, and the
 //! events for the owner. Pure: no clock, no randomness, no I/O.
 //!
-//! The owner's list of workers is authoritative; the [`Pool`] only adds hints. It requests workers,
-//! detects dead ones early and gives back those that the owner returned. It chooses a registered
+//! The owner's list of workers is authoritative. The [`Pool`] requests workers, detects dead
+//! workers early, and gives back the workers that the owner returned. The pool chooses a registered
 //! worker to release only if the owner requests that (`release` in the size call).
 //!
 //! Three inputs change a pool: calls of the owner ([`commands`]), events of the platform

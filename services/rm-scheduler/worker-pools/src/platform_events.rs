@@ -28,19 +28,19 @@ pub enum PlatformEvent {
     },
 }
 
-/// Cause of an end.
+/// Cause of the end of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Failure of the worker or its node; counts as a failure of the pool.
+    /// The worker or its node failed. Counts as a failure of the pool.
     Died,
-    /// The node could not start it; counts as a failed start only.
+    /// The node could not start the worker. Counts only as a failed start.
     Refused,
-    /// Ended by the platform; counts as neither.
+    /// The platform ended the worker. Counts as neither.
     Intended,
 }
 
 impl Pool {
-    /// Applies a batch of events, then the failure limit, then requests missing workers.
+    /// Applies a batch of events, and then requests the missing workers.
     pub fn apply_events(&mut self, batch: impl IntoIterator<Item = PlatformEvent>, now: Now) {
         for event in batch {
             match event {
@@ -89,7 +89,8 @@ impl Pool {
 
     fn apply_granted(&mut self, id: AllocationId, number: u64, node: NodeName, now: Now) {
         if !self.requested.remove(&number) {
-            // More grants than requests: one request less, never below zero.
+            // The grant has no request, for example after a withdrawal. It replaces another
+            // request.
             self.requested.pop_last();
         }
         let is_needed = self.stopped.is_none()
@@ -125,7 +126,7 @@ impl Pool {
     }
 
     fn apply_ended(&mut self, id: AllocationId, ending: Ending, text: &str, now: Now) {
-        // A foreign worker does not count here.
+        // The platform did not grant foreign workers, so their end is not counted.
         let is_own = |worker: &Worker| worker.state != State::Foreign;
         if !self.workers.get(&id).is_some_and(is_own) {
             return;
@@ -134,7 +135,7 @@ impl Pool {
             return;
         };
         self.remember_dead(id.clone());
-        // Also for a worker registered before a restart or a change of owner (WP-8).
+        // This includes workers registered before a restart or a change of the owner (WP-8).
         if worker.reported_by.is_some() && !worker.ordered {
             self.record_event(EventKind::ResourceRemoved, Some(id), text);
         }
@@ -151,8 +152,8 @@ impl Pool {
         }
     }
 
-    /// Stops the pool above the limit; reaching it is allowed. In a stopped pool nothing counts as
-    /// a failure.
+    /// Stops the pool if more workers failed than `max_failed` tolerates. In a stopped pool no end
+    /// counts as a failure.
     fn stop_for_failures(&mut self, now: Now) {
         self.forget_old_failures(now);
         let Some(limit) = self.max_failed.filter(|limit| self.failed_so_far > *limit) else {

@@ -1,4 +1,4 @@
-//! State of a pool, and the number of workers to request.
+//! State of a worker pool, and the number of workers to request.
 //!
 //! `available = STARTED + REQUESTED + LAUNCHING`. All three are sizes of sets, so none is negative.
 //! A worker is in one map, so it has exactly one state (WP-2).
@@ -57,10 +57,14 @@ pub struct Stopped {
 /// Time and count limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
+    /// Milliseconds in which a granted worker must register, or else it is given back.
     pub register_deadline_ms: u64,
+    /// Milliseconds in which a new owner must list a registered worker. Afterwards the worker
+    /// counts as launching again.
     pub reregister_grace_ms: u64,
     /// Maximum number of failed starts per minute. Above it, requests pause for the cooldown.
     pub start_failures_per_min: u64,
+    /// Milliseconds of the pause after too many failed starts.
     pub cooldown_ms: u64,
     /// Milliseconds of silence after which an owner is unbound.
     pub owner_lease_ms: u64,
@@ -92,7 +96,9 @@ pub struct Owner {
     pub address: String,
     /// Increases with every connection.
     pub connection: u64,
+    /// True from the connection of the owner until it leaves or is silent for too long.
     pub bound: bool,
+    /// Monotonic time of the last accepted call.
     pub last_call_ms: u64,
 }
 
@@ -129,16 +135,16 @@ pub struct Pool {
     /// Maximum number of tolerated failures. `None` means any number.
     pub max_failed: Option<u64>,
     pub failed_so_far: u64,
-    /// Times of the failures that count. Empty without a failure window.
+    /// Times of the failures that count, in Unix milliseconds. Empty without a failure window.
     pub failed_at: VecDeque<i64>,
     pub stopped: Option<Stopped>,
     pub owner: Owner,
-    /// Requested numbers that are not granted yet.
+    /// Numbers of the requested workers that are not granted yet. Each request has its own number.
     pub requested: BTreeSet<u64>,
     /// The last requested number.
     pub last_number: u64,
     pub workers: BTreeMap<AllocationId, Worker>,
-    /// Nodes with workers that are blocked without evacuation.
+    /// Nodes that are blocked without immediate evacuation.
     pub blocked_nodes: BTreeSet<NodeName>,
     /// Number of the last event.
     pub event_seq: u64,
@@ -182,7 +188,8 @@ impl Pool {
         }
     }
 
-    /// Compares all stored fields, without those that restart with a term.
+    /// Returns true if all stored fields are equal, except those that each term of leadership
+    /// resets.
     pub fn is_stored_like(&self, other: &Self) -> bool {
         let stored = |pool: &Self| {
             let numbers = (pool.designated, pool.version, pool.last_number);
@@ -245,7 +252,8 @@ impl Pool {
             .unwrap_or(1_000)
     }
 
-    /// True when all earlier workers have registered after a restart, or its time is over.
+    /// Returns true if all earlier workers have registered after a restart, or if the time for that
+    /// is over.
     pub fn is_ready(&self, now: Now) -> bool {
         let is_recovering = self
             .recovering_until
@@ -280,8 +288,8 @@ impl Pool {
         });
     }
 
-    /// Requests exactly the missing workers; a repeated call requests none. It never releases a
-    /// worker (WP-4).
+    /// Requests exactly the missing workers. A repeated call requests none. This function never
+    /// releases a worker (WP-4).
     pub(crate) fn request_missing(&mut self, now: Now) -> u64 {
         let cools_down = self
             .cooldown_until
@@ -308,7 +316,7 @@ impl Pool {
         }
     }
 
-    /// Gives all workers back and requests none.
+    /// Stops the pool: gives all workers back and withdraws all requests.
     pub(crate) fn stop_with(&mut self, status: Final, message: String, by_owner: bool) {
         self.requested.clear();
         if self.mode == Mode::Managed {
@@ -325,7 +333,7 @@ impl Pool {
         self.failed_so_far += 1;
         if self.rules.failure_window_ms > 0 {
             self.failed_at.push_back(now.unix_ms);
-            // More than the limit is unnecessary, because the pool is stopped then.
+            // With a failure limit the list stays short, because the pool stops above the limit.
             if self.failed_at.len() > MAX_FAILURES && self.max_failed.is_none() {
                 self.failed_at.pop_front();
                 self.failed_so_far -= 1;
@@ -356,8 +364,8 @@ impl Pool {
         }
     }
 
-    /// Remembers a dead worker, so that an owner that still lists it is informed. A pool loaded
-    /// from rows calls it for every worker reported as removed.
+    /// Remembers a dead worker, so that an owner that still lists it is informed. Also called when
+    /// a pool is loaded from rows, for every worker reported as removed.
     pub fn remember_dead(&mut self, id: AllocationId) {
         if self.dead.len() == MAX_DEAD {
             self.dead.pop_front();

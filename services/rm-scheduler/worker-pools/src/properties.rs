@@ -1,4 +1,5 @@
-//! Properties of a pool over random histories. They cover all guarantees of a worker pool.
+//! Property tests: the guarantees of a worker pool (WP-1 to WP-8) hold in random histories of calls
+//! and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +12,19 @@ use crate::{
     State, Worker,
 };
 
+/// One call or event. A plain number is the index of a worker, see
+/// [`ObservedPool::worker_or_unknown`].
 #[derive(Debug, Clone)]
 enum Step {
-    Connect { epoch_up: bool, leave_out: bool },
+    Connect {
+        is_new_owner: bool,
+        omits_one_worker: bool,
+    },
     Leave,
-    SetSize { size: u64, release: bool },
+    SetSize {
+        size: u64,
+        release: bool,
+    },
     Started(u64),
     Remove(u64),
     Check,
@@ -41,7 +50,9 @@ fn ending() -> impl Strategy<Value = Ending> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (any::<bool>(), any::<bool>())
-            .prop_map(|(epoch_up, leave_out)| Step::Connect { epoch_up, leave_out }),
+            .prop_map(|(is_new_owner, omits_one_worker)| Step::Connect {
+                is_new_owner, omits_one_worker,
+            }),
         1 => Just(Step::Leave),
         4 => (0..6_u64, any::<bool>()).prop_map(|(size, release)| Step::SetSize { size, release }),
         10 => (0..40_u64).prop_map(Step::Started),
@@ -62,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A pool with its platform, and the data to verify it.
 struct ObservedPool {
     platform: TestPlatform,
+    /// Number of grants so far.
     granted: u64,
     /// All workers ever reported by the owner.
     reported: BTreeSet<AllocationId>,
@@ -98,9 +110,9 @@ impl ObservedPool {
         let owner = self.platform.owner();
         match step {
             Step::Connect {
-                epoch_up,
-                leave_out,
-            } => self.connect(*epoch_up, *leave_out),
+                is_new_owner,
+                omits_one_worker,
+            } => self.connect(*is_new_owner, *omits_one_worker),
             Step::Leave => drop(self.platform.pool.leave(self.platform.epoch)),
             Step::SetSize { size, release } => self.set_size(*size, *release),
             Step::Started(index) => {
@@ -162,15 +174,18 @@ impl ObservedPool {
         drop(self.platform.pool.set_size(owner, &request, now));
     }
 
-    fn connect(&mut self, epoch_up: bool, leave_out: bool) {
+    fn connect(&mut self, is_new_owner: bool, omits_one_worker: bool) {
         // After a new epoch all workers count as busy until the owner reports idle ones.
         self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
-        let epoch = self.platform.epoch + u64::from(epoch_up);
+        let epoch = self.platform.epoch + u64::from(is_new_owner);
         let known = self.platform.pool.workers.iter();
         let registered = known
             .filter(|(id, worker)| worker.state == State::Started || self.reported.contains(*id));
         let list: Vec<AllocationId> = registered.map(|(id, _)| id.clone()).collect();
-        let workers: BTreeSet<_> = list.into_iter().skip(usize::from(leave_out)).collect();
+        let workers: BTreeSet<_> = list
+            .into_iter()
+            .skip(usize::from(omits_one_worker))
+            .collect();
         let request = Connect {
             epoch,
             workers: workers.clone(),
@@ -203,7 +218,10 @@ impl ObservedPool {
         self.platform
             .apply(PlatformEvent::Ended { id, ending, text });
         let after = self.platform.pool.failed_so_far;
-        assert!(after - before <= 1, "WP-5: {before} → {after}");
+        assert!(
+            after - before <= 1,
+            "one end counts at most once (WP-5): {before} → {after}"
+        );
     }
 
     /// A call of a former owner changes nothing (WP-7).
@@ -237,8 +255,11 @@ impl ObservedPool {
         let is_fenced = |refusal: &Option<Refusal>| {
             matches!(refusal, Some(Refusal::StaleEpoch { .. } | Refusal::Stopped))
         };
-        assert!(refusals.iter().all(is_fenced), "WP-7: {refusals:?}");
-        assert_eq!(*pool, before, "WP-7");
+        assert!(
+            refusals.iter().all(is_fenced),
+            "calls of a former owner are fenced off (WP-7): {refusals:?}"
+        );
+        assert_eq!(*pool, before, "a refused call changes the pool (WP-7)");
     }
 
     fn check_rules(&self) {
@@ -248,29 +269,35 @@ impl ObservedPool {
             let available = counts.available();
             assert!(
                 available <= pool.designated,
-                "WP-1: {available} of {}",
+                "more workers than the size (WP-1): {available} of {}",
                 pool.designated
             );
         }
         let is_started = |worker: &&Worker| worker.state == State::Started;
         for (id, worker) in &pool.workers {
             if worker.state == State::Started {
-                assert!(self.reported.contains(id), "WP-3: {id}");
-                assert!(worker.reported_by.is_some(), "WP-3: {id}");
+                assert!(
+                    self.reported.contains(id),
+                    "a started worker was never reported (WP-3): {id}"
+                );
+                assert!(
+                    worker.reported_by.is_some(),
+                    "a started worker was never reported (WP-3): {id}"
+                );
             }
         }
         let started = pool.workers.values().filter(is_started).count() as u64;
-        assert_eq!(started, counts.started, "WP-2");
+        assert_eq!(started, counts.started, "count of started workers (WP-2)");
         let numbers = pool.workers.values().filter_map(|worker| worker.number);
         let granted: BTreeSet<u64> = numbers.collect();
         assert!(
             granted.is_disjoint(&pool.requested),
-            "WP-2: granted and still requested"
+            "a worker is granted and still requested (WP-2)"
         );
         if pool.stopped.is_some() {
             assert!(
                 pool.requested.is_empty() && pool.wanted_numbers().is_empty(),
-                "WP-6"
+                "a stopped pool wants no worker (WP-6)"
             );
         }
         let mut removals: BTreeMap<AllocationId, u64> = BTreeMap::new();
@@ -287,7 +314,7 @@ impl ObservedPool {
             .iter()
             .map(|id| (id.clone(), 1))
             .collect();
-        assert_eq!(removals, once, "WP-8");
+        assert_eq!(removals, once, "one event per end without an order (WP-8)");
         let numbers: Vec<u64> = self.platform.events.iter().map(|event| event.seq).collect();
         assert!(
             numbers.iter().copied().eq(1..=pool.event_seq),

@@ -1,4 +1,6 @@
-//! Scenarios of the worker pool specification, in its order.
+//! Tests: the scenarios of the worker pool specification, in the order of that page.
+//! `TestPlatform::running(6, 4)` is a pool of size 6 with the started workers `w1` to `w4`, and
+//! `platform.counts()` returns the numbers of requested, launching and started workers.
 
 use crate::test_platform::{TestPlatform, id};
 use crate::{Caller, Ending, EventKind, Final, Mode, Refusal, Rules, State};
@@ -9,7 +11,7 @@ fn a_first_connection_with_an_empty_list_requests_all_workers() {
     assert_eq!(
         platform.pool.wanted_numbers().len(),
         0,
-        "it has no owner yet"
+        "a pool without an owner requests no worker"
     );
     platform.connect(1, &[]).unwrap();
     assert_eq!(platform.counts(), (6, 0, 0));
@@ -113,7 +115,7 @@ fn removing_workers_after_a_smaller_size_replaces_none() {
     platform.end(1, Ending::Intended);
     platform.end(2, Ending::Died);
     assert_eq!(platform.counts(), (0, 0, 3));
-    // The owner gave them up itself, so they are no failures.
+    // The owner gave both workers back itself, so their ends are no failures.
     assert_eq!(
         (platform.removed(), platform.pool.failed_so_far),
         (vec![], 0)
@@ -191,7 +193,7 @@ fn one_failure_over_the_limit_stops_the_pool() {
     assert_eq!(platform.counts(), (0, 0, 0));
     assert!(platform.pool.wanted_numbers().is_empty());
     assert_eq!(platform.events.last().unwrap().kind, EventKind::PoolFailed);
-    // The owner did not order it, so it gets an event for the last worker too.
+    // The owner did not give worker 4 back, so it gets an event for this worker too.
     platform.end(4, Ending::Intended);
     assert_eq!(platform.removed(), [1, 2, 3, 4].map(id));
     assert_eq!(platform.set_size(5), Err(Refusal::Stopped));
@@ -229,7 +231,7 @@ fn a_worker_that_died_meanwhile_is_replaced_after_the_reconnect() {
     platform.pool.recover(&held, platform.now);
     platform.connect(1, &[1, 2, 3, 4, 5, 6, 8, 9, 10]).unwrap();
     assert_eq!(platform.counts(), (1, 0, 9));
-    // No completion was delivered.
+    // The platform reported no end of the worker, so there is no failure.
     assert_eq!(platform.pool.failed_so_far, 0);
 }
 
@@ -240,7 +242,7 @@ fn a_standalone_pool_only_stores_the_size() {
     assert_eq!(platform.set_size(5).unwrap().requested_now, 0);
     assert_eq!((platform.pool.designated, platform.pool.missing()), (5, 5));
     assert!(platform.pool.wanted_numbers().is_empty());
-    // It accepts every worker, and a removal only forgets the id.
+    // A standalone pool accepts every worker, and a removal only forgets the id.
     assert_eq!(platform.start(1), Ok(true));
     assert_eq!(platform.connect(2, &[1, 2]).unwrap().accepted.len(), 2);
     assert_eq!(platform.pool.missing(), 3);
@@ -350,13 +352,13 @@ fn repeated_failed_starts_pause_the_requests() {
     assert_eq!(
         platform.counts(),
         (1, 0, 0),
-        "the fifth is not requested again"
+        "the fifth worker is not requested again"
     );
     assert_eq!(platform.pool.missing(), 1);
     platform.advance(rules.cooldown_ms);
     assert_eq!(
         platform.counts(),
         (2, 0, 0),
-        "after the cooldown it is requested again"
+        "after the cooldown the fifth worker is requested again"
     );
 }

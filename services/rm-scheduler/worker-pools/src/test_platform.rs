@@ -1,4 +1,4 @@
-//! A pool with a platform for tests, which grants on demand, and a clock.
+//! Test fixture: a worker pool, a platform that grants workers on demand, and a clock.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl TestPlatform {
         }
     }
 
-    /// A connected pool with this many started workers: `w1` …
+    /// Creates a connected pool of this size with the started workers `w1`, `w2` and so on.
     pub fn running(size: u64, started: u64) -> Self {
         let mut platform = Self::with_size(size);
         platform.connect(1, &[]).unwrap();
@@ -86,6 +86,7 @@ impl TestPlatform {
         self.pool.set_size(self.owner(), request, self.now)
     }
 
+    /// Reports a worker as the owner does. Returns true if the pool knows the worker.
     pub fn start(&mut self, worker: u64) -> Result<bool, Refusal> {
         let known = self
             .pool
@@ -98,7 +99,7 @@ impl TestPlatform {
         self.pool.remove(self.owner(), &id(worker), self.now)
     }
 
-    /// Grants the oldest request, or one more than requested, to worker `w<worker>`.
+    /// Grants worker `w<worker>` for the oldest request. Without a request the grant is surplus.
     pub fn grant(&mut self, worker: u64) {
         let number = self.pool.requested.first().copied().unwrap_or(worker);
         self.apply(PlatformEvent::Granted {
@@ -121,7 +122,7 @@ impl TestPlatform {
         self.take_events();
     }
 
-    /// Lets time pass with all due ticks; the owner stays in contact.
+    /// Advances the clock and runs all due ticks. The owner stays in contact.
     pub fn advance(&mut self, ms: u64) {
         let end = self.now.monotonic_ms + ms;
         while self.now.monotonic_ms < end {
@@ -141,6 +142,7 @@ impl TestPlatform {
         self.take_events();
     }
 
+    /// Restarts the scheduler. All allocated workers survive.
     pub fn restart(&mut self) {
         let is_own = |state| matches!(state, State::Launching | State::Started | State::Returning);
         let own = self

@@ -1,6 +1,6 @@
-//! Instants that the caller provides.
+//! The current time. This crate has no clock, so the caller provides each instant.
 
-/// An instant, provided by the caller.
+/// An instant on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic time for all timeouts; it restarts with the process.

@@ -1,4 +1,6 @@
-//! Worked examples and races of the worker pool specification.
+//! Tests: the worked examples and races of the worker pool specification.
+//! `TestPlatform::running(6, 4)` is a pool of size 6 with the started workers `w1` to `w4`, and
+//! `platform.counts()` returns the numbers of requested, launching and started workers.
 
 use crate::test_platform::{TestPlatform, id, ids};
 use crate::{
@@ -46,8 +48,12 @@ fn a_check_requests_exactly_the_missing_workers() {
             (missing, missing),
             "{numbers:?}"
         );
-        let again = platform.pool.check(from, now).unwrap();
-        assert_eq!((again.missing, again.requested_now), (0, 0), "{numbers:?}");
+        let second = platform.pool.check(from, now).unwrap();
+        assert_eq!(
+            (second.missing, second.requested_now),
+            (0, 0),
+            "{numbers:?}"
+        );
         assert_eq!(platform.counts(), (requested + missing, launching, started));
     }
 }
@@ -231,7 +237,7 @@ fn a_worker_unreported_by_a_new_owner_counts_for_a_while_and_is_then_released() 
     assert_eq!(platform.counts(), (0, 1, 1));
     platform.advance(platform.pool.rules.register_deadline_ms);
     assert_eq!(platform.state(2), Some(State::Returning));
-    // It was registered once, and its owner did not give it up (WP-8).
+    // Worker 2 was registered once, and no owner gave it back (WP-8).
     platform.end(2, Ending::Intended);
     assert_eq!(platform.removed(), [id(2)]);
 }
@@ -355,7 +361,7 @@ fn a_pool_is_ready_when_all_have_registered_or_time_is_up() {
     platform.grant(1);
     assert!(
         platform.pool.is_ready(platform.now),
-        "before a restart it waits for no worker"
+        "before a restart the pool waits for no worker"
     );
     platform.restart();
     assert!(!platform.pool.is_ready(platform.now));
@@ -381,7 +387,7 @@ fn the_owner_gets_an_event_for_a_worker_removed_by_an_operator() {
 
 #[test]
 fn the_failure_limit_defaults_to_the_initial_size() {
-    let limit = |named| Pool::new(Mode::Managed, 4, named, Rules::default()).max_failed;
+    let limit = |max_failed| Pool::new(Mode::Managed, 4, max_failed, Rules::default()).max_failed;
     assert_eq!(
         [limit(None), limit(Some(9)), limit(Some(-1))],
         [Some(4), Some(9), None]
@@ -396,7 +402,7 @@ fn a_standalone_pool_keeps_workers_up_to_its_limit_and_lists_the_others() {
     assert_eq!(result.accepted.len(), MAX_FOREIGN);
     assert_eq!(result.foreign.len(), 1);
     assert_eq!(platform.start(900_000), Ok(false));
-    assert_eq!(platform.start(1), Ok(true), "known before");
+    assert_eq!(platform.start(1), Ok(true), "the pool still knows worker 1");
 }
 
 #[test]

@@ -10,9 +10,10 @@ pub enum State {
     Launching,
     /// Reported by the owner.
     Started,
-    /// Given back, and ending; it does not count.
+    /// Given back and about to end. It does not count.
     Returning,
-    /// Known to the owner only; it does not count and is never released.
+    /// Reported by the owner, but never granted to this pool. It does not count and is never
+    /// released.
     Foreign,
 }
 
@@ -37,20 +38,20 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
     pub state: State,
-    /// Number of its request; absent for a worker that was never requested.
+    /// Number of the request for this worker. `None` if it was never requested.
     pub number: Option<u64>,
     pub node: Option<NodeName>,
-    /// Epoch of the owner that reported it last; absent if it was never reported.
+    /// Epoch of the last owner that reported the worker. `None` if it was never reported.
     pub reported_by: Option<u64>,
-    /// True when the owner gave it up itself and needs no event (WP-8).
+    /// True if the owner itself gave the worker back and needs no event (WP-8).
     pub ordered: bool,
-    /// Deadline of a launching worker to register, or of a started one to be reported by a new
-    /// owner. It runs only while an owner is bound.
+    /// Monotonic time until which a launching worker must register, or a new owner must report a
+    /// started worker. `None` while no owner is bound.
     pub deadline: Option<u64>,
-    /// True when the owner reported it as idle.
+    /// True if the owner reported the worker as idle.
     pub idle: bool,
-    /// True while its node is blocked without evacuation; restored after a restart by the
-    /// blocklist.
+    /// True while the node is blocked without evacuation. Not stored: after a restart the blocklist
+    /// provides it again.
     pub is_node_blocked: bool,
 }
 
@@ -68,7 +69,8 @@ impl Worker {
         }
     }
 
-    /// Compares all stored fields, without the deadline and the block of the node.
+    /// Returns true if all stored fields are equal. The deadline and the block of the node are not
+    /// stored.
     pub fn is_stored_like(&self, other: &Self) -> bool {
         let stored = |worker: &Self| {
             let numbers = (worker.number, worker.reported_by);
@@ -95,12 +97,12 @@ impl Worker {
         self.deadline = None;
     }
 
-    /// True when it is allocated and not given back.
+    /// Returns true if the worker is allocated and not given back.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Launching | State::Started)
     }
 
-    /// True for an idle worker on a blocked node, which does not count.
+    /// Returns true for an idle worker on a blocked node. Such a worker does not count.
     pub(crate) fn is_idle_blocked(&self) -> bool {
         self.state == State::Started && self.idle && self.is_node_blocked
     }
