@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::policy::{Class, Policy, Pool};
 
 /// Returns the pools in order of definition. Among pools without a place, the one named `default`
 /// is first.
-pub(crate) fn pools(policy: &Policy) -> Vec<(&str, &Pool)> {
+pub(crate) fn ordered_pools(policy: &Policy) -> Vec<(&str, &Pool)> {
     let mut pools: Vec<(&str, &Pool)> = policy
         .pools
         .iter()
@@ -15,7 +15,8 @@ pub(crate) fn pools(policy: &Policy) -> Vec<(&str, &Pool)> {
     pools
 }
 
-pub(crate) fn classes(policy: &Policy) -> Vec<(&str, &Class)> {
+/// Returns the classes in order of definition.
+pub(crate) fn ordered_classes(policy: &Policy) -> Vec<(&str, &Class)> {
     let mut classes: Vec<(&str, &Class)> = policy
         .classes
         .iter()

@@ -23,7 +23,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Removes the envelope of a `GET /v1/policy` response and returns its generation.
+    /// Unwraps the response of `GET /v1/policy`. Returns the policy and its generation, if present.
     #[must_use]
     pub fn without_envelope(mut self) -> (Self, Option<u64>) {
         let Some(inner) = self.value.get_mut("policy").map(Value::take) else {
@@ -217,17 +217,18 @@ pub fn parse(document: Document) -> ParsedPolicy {
     }
 }
 
-/// Returns whether a fault may be a consequence of an unreadable field: the same field, a check
-/// over all entries, or a field that classes are compared by.
+/// Returns true if a fault may be a consequence of an unreadable field. That holds for a fault of
+/// the same field, for a fault of a whole section, and for a comparison of two classes by such a
+/// field.
 fn is_consequence(fault: &Fault, unreadable: &[Fault]) -> bool {
-    const COMPARED: [&str; 4] = ["/policy", "/priority", "/parent", "/default"];
+    const COMPARED_FIELDS: [&str; 4] = ["/policy", "/priority", "/parent", "/default"];
     let is_compared = |fault: &Fault| {
         let pointer = &fault.pointer;
-        pointer.starts_with("/classes/") && COMPARED.iter().any(|end| pointer.ends_with(end))
+        pointer.starts_with("/classes/") && COMPARED_FIELDS.iter().any(|end| pointer.ends_with(end))
     };
-    let is_general = fault.pointer.matches('/').count() < 2;
+    let is_about_section = fault.pointer.matches('/').count() < 2;
     let is_same_field = |other: &Fault| fault.pointer.starts_with(&other.pointer);
-    is_general
+    is_about_section
         || unreadable
             .iter()
             .any(|other| is_same_field(other) || (is_compared(fault) && is_compared(other)))

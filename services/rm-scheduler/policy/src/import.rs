@@ -1,7 +1,7 @@
-//! Imports the configuration of DUCC: stanza files, node files and properties.
-//!
-//! The result is an ordinary policy document, checked by the same rules. Faults name the file and
-//! line they come from. A setting that has no effect in Hayward is accepted with a note.
+//! Imports the configuration of Apache UIMA DUCC, another cluster manager: stanza files, node files
+//! and properties. A stanza defines one node pool, class or user.
+//! The result is an ordinary policy document, checked by the same rules. A fault names its file and
+//! line. A setting that has no effect in Hayward is accepted with a note.
 
 mod attributes;
 mod nodes;
@@ -23,12 +23,14 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// The files to read. Node files are looked up by the names in pools and `import` lines.
+/// The files to read.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub classes: Source<'a>,
     pub users: Option<Source<'a>>,
     pub properties: Option<Source<'a>>,
+    /// Returns the text of a node file by its name in a pool or an `import` line. `None` if there
+    /// is no such file.
     pub node_file: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -43,6 +45,7 @@ pub struct Imported {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFault {
     pub file: String,
+    /// Line number from 1. `None` if the fault concerns the whole file.
     pub line: Option<usize>,
     pub detail: String,
 }
@@ -129,7 +132,7 @@ pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
     if let Some(source) = input.properties {
         properties::import_properties(&mut state, source);
     }
-    // Unreadable parts would only be reported again.
+    // After a fault of the files, the checks of the document would only repeat it.
     if state.faults.is_empty() {
         for fault in validate::faults(&state.policy) {
             let origin = state.find_line(&fault.pointer).cloned();

@@ -1,42 +1,42 @@
-//! Inheritance of classes: an attribute that is not set is taken from the parent, and so on
-//! upwards, except `abstract` and `default`.
+//! Inheritance of classes. A class without an attribute takes it from the nearest ancestor that
+//! sets it. Only `abstract` and `default` are not inherited.
 
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
 
-/// A class, its parent, and so on up to the root.
-pub(crate) struct Lineage<'a>(Vec<&'a Class>);
+/// A class, its parent, and so on up to the class without a parent.
+pub(crate) struct Ancestry<'a>(Vec<&'a Class>);
 
-/// Why a class has no complete lineage.
+/// Reason why the ancestors of a class cannot be determined.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LineageError<'a> {
+pub(crate) enum AncestryError<'a> {
     /// The class names a parent that does not exist.
     UnknownParent(&'a str),
     /// The class is its own ancestor.
     Cycle,
-    /// An ancestor is broken. The fault is reported there.
+    /// An ancestor has one of these two faults. The fault is reported at the ancestor.
     BrokenAncestor,
 }
 
-impl<'a> Lineage<'a> {
-    pub fn new(policy: &'a Policy, name: &'a str) -> Result<Self, LineageError<'a>> {
+impl<'a> Ancestry<'a> {
+    pub fn new(policy: &'a Policy, name: &'a str) -> Result<Self, AncestryError<'a>> {
         let mut classes = Vec::new();
         let mut visited = BTreeSet::new();
         let mut next = Some(name);
         while let Some(current) = next {
             if !visited.insert(current) {
                 return Err(if current == name {
-                    LineageError::Cycle
+                    AncestryError::Cycle
                 } else {
-                    LineageError::BrokenAncestor
+                    AncestryError::BrokenAncestor
                 });
             }
             let Some(class) = policy.classes.get(current) else {
                 return Err(if classes.len() < 2 {
-                    LineageError::UnknownParent(current)
+                    AncestryError::UnknownParent(current)
                 } else {
-                    LineageError::BrokenAncestor
+                    AncestryError::BrokenAncestor
                 });
             };
             classes.push(class);
@@ -58,7 +58,8 @@ impl<'a> Lineage<'a> {
         self.find(|class| class.pool.as_deref())
     }
 
-    /// Returns the priority. The default applies after inheritance.
+    /// Returns the priority, or the default of the policy if neither the class nor an ancestor sets
+    /// one.
     pub fn priority(&self) -> Option<i64> {
         let default = match self.policy()? {
             SharePolicy::FairShare => 10,

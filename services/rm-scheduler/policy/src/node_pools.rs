@@ -1,9 +1,9 @@
 //! Finds the pool of a node (R-2.3). The first match wins:
 //!
-//! 1. a pool with an expression that matches the full name, the short name or the address as a
-//!    whole, in the order of definition;
+//! 1. the first pool in the order of definition with a matching pattern, a regular expression that
+//!    matches the whole full name, short name or address;
 //! 2. a pool that lists the node;
-//! 3. a pool that the agent of the node names, which DUCC does not have;
+//! 3. the pool that the agent of the node names, if the policy allows that;
 //! 4. the first root pool.
 //!
 //! Names are compared with and without domain.
@@ -16,10 +16,11 @@ use regex::{Regex, RegexBuilder};
 
 use crate::definition_order;
 
-/// Maximum bytes of an expression, as written and compiled. The time of a match is proportional to
-/// the length of the name.
-pub(crate) const PATTERN_BYTES: usize = 1_000;
-const COMPILED_BYTES: usize = 1 << 20;
+/// Maximum number of bytes of a pattern as written.
+pub(crate) const MAX_PATTERN_BYTES: usize = 1_000;
+/// Maximum number of bytes of a compiled pattern. It also bounds the time of a match, which is
+/// proportional to the length of the name.
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// Pool that node-status reports for a node if its agent names none.
 const UNDECLARED: &str = "default";
 
@@ -28,32 +29,36 @@ const UNDECLARED: &str = "default";
 pub struct Identity<'a> {
     pub name: &'a str,
     pub address: Option<&'a str>,
-    /// Pool that its agent names.
+    /// Pool that the agent of the node names.
     pub declared: Option<&'a str>,
 }
 
+/// Lookup of the pool of a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodePools {
     domain: Option<String>,
+    /// Compiled patterns with their pools, in the order of definition.
     patterns: Vec<(Regex, String)>,
-    /// Names with a domain, and addresses.
+    /// Pools by listed name with a domain, and by listed address.
     by_full_name: BTreeMap<String, String>,
-    /// Names without a domain.
+    /// Pools by listed name without a domain.
     by_bare_name: BTreeMap<String, String>,
-    /// Short forms of names with a domain.
+    /// Pools by the short form of a listed name with a domain.
     by_short_name: BTreeMap<String, String>,
+    /// Pools that an agent may name.
     declared: Vec<String>,
+    /// Pool of a node that matches no other pool.
     first_root: Option<String>,
 }
 
 impl NodePools {
-    /// Creates the pools of a policy. The policy should have no faults; a faulty entry is skipped.
+    /// Creates the lookup for a policy without faults. A faulty entry is skipped.
     pub fn new(policy: &Policy) -> Self {
         let mut node_pools = Self {
             domain: domain(policy).map(str::to_owned),
             ..Self::default()
         };
-        for (name, pool) in definition_order::pools(policy) {
+        for (name, pool) in definition_order::ordered_pools(policy) {
             if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compile_pattern) {
                 node_pools.patterns.push((pattern, name.to_owned()));
             }
@@ -127,9 +132,9 @@ impl NodePools {
     }
 }
 
-/// Returns the domain of names without one, which the first pool sets.
+/// Returns the domain that completes names without a domain. The first pool sets it.
 pub(crate) fn domain(policy: &Policy) -> Option<&str> {
-    let (_, first) = *definition_order::pools(policy).first()?;
+    let (_, first) = *definition_order::ordered_pools(policy).first()?;
     let domain = first.domain.as_deref()?.trim_start_matches('.');
     (!domain.is_empty()).then_some(domain)
 }
@@ -154,24 +159,25 @@ pub(crate) fn short_name(name: &str) -> Option<&str> {
     name.split_once('.').map(|(short, _)| short)
 }
 
-/// Compiles an expression that matches whole names only.
+/// Compiles a pattern that matches whole names only.
 pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() {
         return Err("is empty: say which names it is for, as in \"node-[0-9]+\"".to_owned());
     }
-    if pattern.len() > PATTERN_BYTES {
+    if pattern.len() > MAX_PATTERN_BYTES {
         return Err(format!(
-            "is longer than {PATTERN_BYTES} bytes: list nodes, or make it shorter"
+            "is longer than {MAX_PATTERN_BYTES} bytes: list nodes, or make it shorter"
         ));
     }
     let build = |text: &str| {
         RegexBuilder::new(text)
-            .size_limit(COMPILED_BYTES)
-            .dfa_size_limit(COMPILED_BYTES)
+            .size_limit(MAX_COMPILED_BYTES)
+            .dfa_size_limit(MAX_COMPILED_BYTES)
             .nest_limit(50)
             .build()
     };
-    // The pattern is compiled alone first, so that the added brackets cannot close one of its own.
+    // The pattern is first compiled alone. A pattern with unbalanced brackets fails there, and
+    // would change its meaning inside the added brackets.
     build(pattern)
         .and_then(|_| build(&format!("^(?:{pattern})$")))
         .map_err(|error| {
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_precede_lists_and_lists_precede_the_first_pool() {
+    fn patterns_precede_lists_and_lists_precede_the_first_pool() {
         let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("late", pool_with_nodes(&["n7"])),
@@ -237,7 +243,7 @@ mod tests {
         assert_eq!(
             pool_of(&node_pools, "n7"),
             "wide",
-            "in the order of definition"
+            "the first matching pattern wins"
         );
         assert_eq!(
             pool_of(&node_pools, "n77"),
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_matched_with_full_name_short_name_and_address() {
+    fn a_pattern_is_matched_with_full_name_short_name_and_address() {
         let node_pools = node_pools(&[
             ("rest", Pool::default()),
             ("full", pool_with_pattern(r".*\.east\.example")),
@@ -322,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn expressions_have_bounded_cost() {
+    fn patterns_have_bounded_cost() {
         assert!(compile_pattern("").is_err());
-        assert!(compile_pattern(&"a".repeat(PATTERN_BYTES + 1)).is_err());
+        assert!(compile_pattern(&"a".repeat(MAX_PATTERN_BYTES + 1)).is_err());
         assert!(compile_pattern("(((a{1000}){1000}){1000})").is_err());
         assert!(
             compile_pattern("a)|(b").is_err(),
-            "its brackets must be balanced"
+            "the brackets of a pattern must be balanced"
         );
         assert!(
             compile_pattern("(?=a)")

@@ -2,10 +2,11 @@
 
 use hayward_rm_scheduler_api::policy::{Class, Policy};
 
-use crate::inheritance::Lineage;
+use crate::inheritance::Ancestry;
 
-/// Removes the names of users that are not visible to the reader, classes for such users only, and
-/// queues. The access lists and limits of queues are names; the queue tree is at `/v1/queues`.
+/// Removes the names of users that are not visible to the reader, and the classes that only such
+/// users may use. All queues are removed, because their access lists and limits contain names.
+/// `/v1/queues` has the queue tree.
 #[must_use]
 pub fn without_names(policy: &Policy, is_visible: impl Fn(&str) -> bool) -> Policy {
     let mut redacted = policy.clone();
@@ -13,7 +14,7 @@ pub fn without_names(policy: &Policy, is_visible: impl Fn(&str) -> bool) -> Poli
     // An empty list allows every user, so a list that becomes empty must not remain.
     redacted.classes.retain(|name, _| {
         let users =
-            Lineage::new(policy, name).map(|lineage| lineage.find(|class| class.users.as_ref()));
+            Ancestry::new(policy, name).map(|ancestry| ancestry.find(|class| class.users.as_ref()));
         let users = users.ok().flatten();
         users.is_none_or(|users| users.is_empty() || users.iter().any(|user| is_visible(user)))
     });

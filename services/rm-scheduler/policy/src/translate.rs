@@ -1,5 +1,5 @@
-//! Translates a policy for the planner: inheritance, defaults, and the order of definition as
-//! numbers.
+//! Translates a policy for the planner: applies inheritance and defaults, and numbers pools and
+//! classes in the order of definition.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use hayward_vocabulary::launch::{
 use hayward_vocabulary::{Quantum, Size, UserName};
 
 use crate::definition_order;
-use crate::inheritance::Lineage;
+use crate::inheritance::Ancestry;
 use crate::node_pools::{Identity, NodePools};
 
 const GB: u64 = 1 << 30;
-/// Percent per hour from which there is no limit.
+/// Percentage per hour from which on preemption is unlimited.
 pub(crate) const MAX_PERCENT: u64 = 1_000_000;
 
 /// The part of a policy that a round depends on.
@@ -36,9 +36,11 @@ pub struct Rules {
     /// External planners, by pool.
     pub planners: BTreeMap<String, PoolPlanner>,
     node_pools: NodePools,
-    /// Named resources of the nodes of a pool that have a container engine.
+    /// Mounts by pool, as names of resources. Only nodes with a container engine offer them.
     mounts: BTreeMap<String, Vec<String>>,
+    /// Memory of each node that is never allocated.
     reserved_bytes: u64,
+    /// Memory that each node counts with, instead of the reported memory. `None`: the reported one.
     memory_override_bytes: Option<u64>,
 }
 
@@ -51,19 +53,21 @@ impl Rules {
         Self {
             quantum: policy.quantum.clone(),
             tunables: snapshot_tunables(policy),
-            pools: pools(policy),
-            classes: classes(policy),
-            users: users(policy),
+            pools: snapshot_pools(policy),
+            classes: snapshot_classes(policy),
+            users: snapshot_users(policy),
             queues: queues(policy),
             planners: planners(policy),
             node_pools: NodePools::new(policy),
             mounts: mounts(policy),
-            reserved_bytes: bytes(tunables.node_reserved_gb),
-            memory_override_bytes: (memory_override_gb > 0).then(|| bytes(memory_override_gb)),
+            reserved_bytes: gb_to_bytes(tunables.node_reserved_gb),
+            memory_override_bytes: (memory_override_gb > 0)
+                .then(|| gb_to_bytes(memory_override_gb)),
         }
     }
 
-    /// Applies the rules to a snapshot. The duration of a round is not part of the policy.
+    /// Applies the rules to a snapshot. Preserves the duration of a round (`cycle_ms`), which is
+    /// not part of the policy.
     pub fn apply_to(&self, snapshot: &mut Snapshot) {
         let cycle_ms = snapshot.tunables.cycle_ms;
         snapshot.quantum = self.quantum.clone();
@@ -89,8 +93,8 @@ impl Rules {
         self.node_pools.pool_of(node)
     }
 
-    /// Returns the offer of a node in this pool. It is the node's capacity, and the mounts of the
-    /// pool if it has a container engine. Mounts that the node reports are ignored.
+    /// Returns what a node of this pool offers: its capacity, and the mounts of the pool if the
+    /// node has a container engine. Mounts that the node reports are ignored.
     #[must_use]
     pub fn offer(&self, pool: &str, reported: &Size) -> Size {
         let mut size = self.capacity(reported);
@@ -137,7 +141,7 @@ fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
         .collect()
 }
 
-/// Returns the mounts by pool. A writable mount may also be read (S21).
+/// Returns the mounts by pool. A writable mount is also offered read-only (S21).
 fn mounts(policy: &Policy) -> BTreeMap<String, Vec<String>> {
     let names = |pool: &Pool| {
         let listed = pool.mounts.iter().filter(|it| is_plain_path(&it.source));
@@ -154,24 +158,24 @@ fn mounts(policy: &Policy) -> BTreeMap<String, Vec<String>> {
     pools.filter(|(_, names)| !names.is_empty()).collect()
 }
 
-fn bytes(gigabytes: u64) -> u64 {
+fn gb_to_bytes(gigabytes: u64) -> u64 {
     gigabytes.saturating_mul(GB)
 }
 
 fn snapshot_tunables(policy: &Policy) -> snapshot::Tunables {
     let tunables = &policy.tunables;
-    let unit = policy.quantum.0.memory_bytes;
+    let quantum_bytes = policy.quantum.0.memory_bytes;
     let in_quanta = tunables
         .global_allotment_quanta
-        .map(|quanta| quanta.saturating_mul(unit));
-    let limit = tunables.global_allotment_gb.map(bytes).or(in_quanta);
+        .map(|quanta| quanta.saturating_mul(quantum_bytes));
+    let limit = tunables.global_allotment_gb.map(gb_to_bytes).or(in_quanta);
     snapshot::Tunables {
         initialization_cap: tunables.initialization_cap,
         expand_by_doubling: tunables.expand_by_doubling,
         use_prediction: tunables.use_prediction,
         prediction_fudge_ms: tunables.prediction_fudge_ms,
         global_allotment_bytes: limit.filter(|_| tunables.use_global_allotment),
-        reserve_overage_bytes: tunables.reserve_overage_gb.map(bytes),
+        reserve_overage_bytes: tunables.reserve_overage_gb.map(gb_to_bytes),
         fragmentation_threshold: tunables.fragmentation_threshold,
         defragmentation: tunables.defragmentation,
         settings: settings(profile(policy), &policy.settings),
@@ -183,8 +187,8 @@ fn profile(policy: &Policy) -> Profile {
     policy.profile.or(policy.preset).unwrap_or_default()
 }
 
-/// Settings of the profile, except the switches that an operator chooses by the cost of moving
-/// work.
+/// Returns the settings of the profile. A switch that the policy sets replaces the value of the
+/// profile.
 fn settings(profile: Profile, switches: &Switches) -> Settings {
     let base = match profile {
         Profile::Default => Settings::default(),
@@ -198,11 +202,11 @@ fn settings(profile: Profile, switches: &Switches) -> Settings {
     Settings {
         squatters_go_home: switches.squatters_go_home.unwrap_or(base.squatters_go_home),
         churn_rounds,
-        preemption_pool_percent_per_hour: budget(
+        preemption_pool_percent_per_hour: preemption_budget(
             switches.preemption_pool_percent_per_hour,
             base.preemption_pool_percent_per_hour,
         ),
-        preemption_user_percent_per_hour: budget(
+        preemption_user_percent_per_hour: preemption_budget(
             switches.preemption_user_percent_per_hour,
             base.preemption_user_percent_per_hour,
         ),
@@ -214,14 +218,15 @@ fn settings(profile: Profile, switches: &Switches) -> Settings {
     }
 }
 
-fn budget(configured: Option<u64>, default: Option<u64>) -> Option<u64> {
+/// Returns the percentage per hour, or `None` if preemption is unlimited.
+fn preemption_budget(configured: Option<u64>, default: Option<u64>) -> Option<u64> {
     configured
         .or(default)
         .filter(|percent| *percent < MAX_PERCENT)
 }
 
-fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
-    let numbered = (0_u64..).zip(definition_order::pools(policy));
+fn snapshot_pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
+    let numbered = (0_u64..).zip(definition_order::ordered_pools(policy));
     numbered
         .map(|(place, (name, pool))| {
             let quantum = pool.quantum.clone().filter(|_| pool.parent.is_none());
@@ -236,65 +241,67 @@ fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
         .collect()
 }
 
-fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
-    let served = definition_order::classes(policy)
+fn snapshot_classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
+    let served = definition_order::ordered_classes(policy)
         .into_iter()
         .filter(|(_, class)| !class.is_abstract);
     (0_u64..)
         .zip(served)
         .filter_map(|(place, (name, class))| {
-            let lineage = Lineage::new(policy, name).ok()?;
-            let share = lineage.policy()?;
-            let fair = share == SharePolicy::FairShare;
+            let ancestry = Ancestry::new(policy, name).ok()?;
+            let share_policy = ancestry.policy()?;
+            let is_fair = share_policy == SharePolicy::FairShare;
             let entry = snapshot::Class {
-                policy: match share {
+                policy: match share_policy {
                     SharePolicy::FairShare => snapshot::Policy::FairShare,
                     SharePolicy::FixedShare => snapshot::Policy::FixedShare,
                     SharePolicy::Reserve => snapshot::Policy::Reserve,
                 },
-                priority: lineage.priority()?,
-                weight: if fair { lineage.weight() } else { 100 },
-                pool: lineage.pool()?.to_owned(),
+                priority: ancestry.priority()?,
+                weight: if is_fair { ancestry.weight() } else { 100 },
+                pool: ancestry.pool()?.to_owned(),
                 default: class.default,
-                users: lineage
+                users: ancestry
                     .find(|class| class.users.clone())
                     .unwrap_or_default()
                     .into_iter()
                     .collect(),
                 position: place,
-                debug_class: lineage.find(|class| class.debug.clone()).filter(|_| fair),
-                growth: growth(&lineage, fair),
+                debug_class: ancestry
+                    .find(|class| class.debug.clone())
+                    .filter(|_| is_fair),
+                growth: growth(&ancestry, is_fair),
             };
             Some((name.to_owned(), entry))
         })
         .collect()
 }
 
-/// Returns the growth of a class. Work without fair shares grows by the global values, whatever its
-/// class inherits.
-fn growth(lineage: &Lineage, fair: bool) -> snapshot::Growth {
-    if !fair {
+/// Returns the growth of a class. Without fair shares the global values apply, whatever the class
+/// inherits.
+fn growth(ancestry: &Ancestry, is_fair: bool) -> snapshot::Growth {
+    if !is_fair {
         return snapshot::Growth::default();
     }
     snapshot::Growth {
-        initialization_cap: lineage.find(|class| class.initialization_cap),
-        expand_by_doubling: lineage.find(|class| class.expand_by_doubling),
-        use_prediction: lineage.find(|class| class.use_prediction),
-        prediction_fudge_ms: lineage.find(|class| class.prediction_fudge_ms),
+        initialization_cap: ancestry.find(|class| class.initialization_cap),
+        expand_by_doubling: ancestry.find(|class| class.expand_by_doubling),
+        use_prediction: ancestry.find(|class| class.use_prediction),
+        prediction_fudge_ms: ancestry.find(|class| class.prediction_fudge_ms),
     }
 }
 
-fn users(policy: &Policy) -> BTreeMap<UserName, snapshot::User> {
-    let unit = policy.quantum.0.memory_bytes;
+fn snapshot_users(policy: &Policy) -> BTreeMap<UserName, snapshot::User> {
+    let quantum_bytes = policy.quantum.0.memory_bytes;
     let entry = |user: &UserPolicy| {
         let in_quanta = user
             .max_allotment_quanta
-            .map(|quanta| quanta.saturating_mul(unit));
+            .map(|quanta| quanta.saturating_mul(quantum_bytes));
         let by_class = user.max_allotment_gb_by_class.iter();
         snapshot::User {
-            max_allotment_bytes: user.max_allotment_gb.map(bytes).or(in_quanta),
+            max_allotment_bytes: user.max_allotment_gb.map(gb_to_bytes).or(in_quanta),
             max_allotment_by_class: by_class
-                .map(|(name, gb)| (name.clone(), bytes(*gb)))
+                .map(|(name, gb)| (name.clone(), gb_to_bytes(*gb)))
                 .collect(),
         }
     };

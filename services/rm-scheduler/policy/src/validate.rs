@@ -14,7 +14,7 @@ use crate::fault::{Fault, Faults};
 
 /// Maximum number of pools. Every round visits their trees.
 const MAX_POOLS: usize = 1_000;
-/// Maximum number of pools with an expression. Each is matched with each node.
+/// Maximum number of pools with a pattern. Each pattern is matched with each node.
 const MAX_PATTERNS: usize = 100;
 const MAX_CLASSES: usize = 10_000;
 /// Maximum amount in GB, so that every amount in bytes fits its type.

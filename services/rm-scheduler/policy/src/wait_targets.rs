@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_api::policy::Policy;
 
-use crate::inheritance::Lineage;
+use crate::inheritance::Ancestry;
 
 /// Default of classes and queues: one hour.
 const DEFAULT_TARGET_S: u64 = 3_600;
@@ -11,8 +11,8 @@ const DEFAULT_TARGET_S: u64 = 3_600;
 /// one.
 #[must_use]
 pub fn wait_target(policy: &Policy, class: &str) -> u64 {
-    let lineage = Lineage::new(policy, class).ok();
-    let target = lineage.and_then(|lineage| lineage.find(|class| class.wait_target_s));
+    let ancestry = Ancestry::new(policy, class).ok();
+    let target = ancestry.and_then(|ancestry| ancestry.find(|class| class.wait_target_s));
     target.unwrap_or(DEFAULT_TARGET_S)
 }
 

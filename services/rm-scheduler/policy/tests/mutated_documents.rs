@@ -1,6 +1,6 @@
-//! Random changes of documents and stanza files: reading never panics, and an accepted document can
-//! be translated, written and read again. The fuzzer (`fuzz/`) does the same without a limit; here
-//! `PROPTEST_CASES` sets the number of cases.
+//! Property tests with random changes of documents and stanza files. Reading never panics, and an
+//! accepted document can be translated, written and read again. `PROPTEST_CASES` sets the number of
+//! cases. The fuzzer (`fuzz/`) does the same without a limit.
 
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::import::{Input, Source, import};
@@ -63,7 +63,7 @@ fn unexpected_value() -> impl Strategy<Value = Value> {
 
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// Replaces the value with this number among all values.
+    /// Replaces the value of this number. All values of the document are numbered.
     Replace(usize, Value),
     Remove(usize),
     /// Adds a field to the object of this number.
@@ -103,7 +103,7 @@ fn collect_pointers(pointer: &str, value: &Value, pointers: &mut Vec<String>) {
     }
 }
 
-fn apply(value: &mut Value, mutation: &Mutation) {
+fn apply_mutation(value: &mut Value, mutation: &Mutation) {
     let mut pointers = Vec::new();
     collect_pointers("", value, &mut pointers);
     let choose = |number: usize| pointers[number % pointers.len()].clone();
@@ -155,19 +155,20 @@ fn check_translation(policy: &Policy) {
 
 fn check_round_trip(policy: &Policy) {
     let json = serde_json::to_string(policy).expect("a policy can be written");
-    let document: Document = serde_json::from_str(&json).expect("what was written is JSON");
+    let document: Document = serde_json::from_str(&json).expect("the written policy is JSON");
     assert_eq!(
-        &read(document).expect("what was accepted is accepted again"),
+        &read(document).expect("an accepted policy is accepted again"),
         policy
     );
     let yaml = yaml_serde::to_string(policy).expect("a policy can be written");
-    let document: Document = yaml_serde::from_str(&yaml).expect("what was written is YAML");
-    let reread = read(document).expect("what was accepted is accepted again");
+    let document: Document = yaml_serde::from_str(&yaml).expect("the written policy is YAML");
+    let reread = read(document).expect("an accepted policy is accepted again");
     assert!(differences(policy, &reread).is_empty());
 }
 
 const CLASSES: &str = include_str!("../samples/village.classes");
 
+/// Returns the node files that the sample of classes names.
 fn node_file(name: &str) -> Option<String> {
     let text = match name {
         "all.nodes" => include_str!("../samples/all.nodes"),
@@ -206,7 +207,7 @@ proptest! {
     ) {
         let mut value = full_document();
         for mutation in &mutations {
-            apply(&mut value, mutation);
+            apply_mutation(&mut value, mutation);
         }
         match read(Document::from(value)) {
             Ok(policy) => {
@@ -247,8 +248,8 @@ proptest! {
             Err(faults) => {
                 prop_assert!(!faults.is_empty());
                 let is_in_file = |line: usize| (1..=lines).contains(&line);
-                let of_classes = faults.iter().filter(|fault| fault.file == "c");
-                prop_assert!(of_classes.filter_map(|fault| fault.line).all(is_in_file));
+                let class_file_faults = faults.iter().filter(|fault| fault.file == "c");
+                prop_assert!(class_file_faults.filter_map(|fault| fault.line).all(is_in_file));
             }
         }
     }

@@ -193,8 +193,8 @@ impl StanzaReader<'_, '_> {
     }
 
     fn import_user(&mut self) {
-        const BY_CLASS: &str = "max-allotment.";
-        self.check_keys(&["max-allotment", "max-allotment.CLASS"], BY_CLASS);
+        const CLASS_KEY_PREFIX: &str = "max-allotment.";
+        self.check_keys(&["max-allotment", "max-allotment.CLASS"], CLASS_KEY_PREFIX);
         if let Some(extra) = &self.stanza.parent {
             let detail = format!("{extra:?} is an extra word before {{");
             self.add_fault(self.stanza.line, detail);
@@ -205,7 +205,7 @@ impl StanzaReader<'_, '_> {
         };
         let stanza = self.stanza;
         for key in stanza.pairs.keys() {
-            let Some(class) = key.strip_prefix(BY_CLASS) else {
+            let Some(class) = key.strip_prefix(CLASS_KEY_PREFIX) else {
                 continue;
             };
             if let Some(limit) = self.parse_number(key, "max_allotment_gb_by_class") {

@@ -1,5 +1,6 @@
-//! Node files: one name per line, `#` comments, `import FILE`. A file with a name that ends in
-//! `.regex`, or that is named by `regexfile`, contains one expression instead.
+//! Imports node files. A line of a node file is a node name, a `#` comment, or `import FILE`. A
+//! pattern file has one regular expression for node names instead. Its name ends in `.regex`, or a
+//! pool names it by the key `regexfile`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,13 +12,14 @@ use crate::fault::pointer;
 /// Maximum depth of imports.
 const MAX_DEPTH: usize = 20;
 
-/// Adds the nodes of its file to every pool.
+/// Adds to each pool the nodes or the pattern of the file that its stanza names.
 pub(super) fn import_node_files(import: &mut ImportState<'_>, stanzas: &[Stanza]) {
     let pools = || {
         stanzas
             .iter()
             .filter(|stanza| stanza.kind == Kind::Nodepool)
     };
+    // The pool that names each node file.
     let mut owners: BTreeMap<&str, &Stanza> = BTreeMap::new();
     for stanza in pools() {
         let files = ["nodefile", "regexfile"].map(|key| stanza.pairs.get(key));
@@ -36,20 +38,15 @@ pub(super) fn import_node_files(import: &mut ImportState<'_>, stanzas: &[Stanza]
     }
     for (file, stanza) in &owners {
         let regex_files = stanza.pairs.get("regexfile");
-        let is_expression =
-            regex_files.is_some_and(|(_, values)| values.iter().any(|it| it == file));
-        let key = if is_expression {
-            "regexfile"
-        } else {
-            "nodefile"
-        };
+        let is_pattern = regex_files.is_some_and(|(_, values)| values.iter().any(|it| it == file));
+        let key = if is_pattern { "regexfile" } else { "nodefile" };
         let line = stanza.pairs.get(key).map_or(stanza.line, |(line, _)| *line);
         let Some(text) = (import.node_file)(file) else {
             let detail = format!("{}: there is no node file {file}", stanza.name);
             import.add_fault(&stanza.file, line, detail);
             continue;
         };
-        if is_expression
+        if is_pattern
             || Path::new(file)
                 .extension()
                 .is_some_and(|extension| extension == "regex")
@@ -67,7 +64,7 @@ pub(super) fn import_node_files(import: &mut ImportState<'_>, stanzas: &[Stanza]
     }
 }
 
-/// Reads an expression file.
+/// Reads the regular expression of a pattern file.
 fn import_pattern(import: &mut ImportState<'_>, stanza: &Stanza, file: &str, text: &str) {
     let content: Vec<(usize, &str)> = content_lines(text).collect();
     let [(line, pattern)] = content.as_slice() else {
@@ -82,7 +79,7 @@ fn import_pattern(import: &mut ImportState<'_>, stanza: &Stanza, file: &str, tex
     }
 }
 
-/// Returns the lines of a file, without comments and empty lines.
+/// Returns number and text of the lines of a file, without comments and empty lines.
 fn content_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text
         .lines()
@@ -94,6 +91,7 @@ fn content_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 struct NodeFileReader<'a, 'b> {
     import: &'a mut ImportState<'b>,
     pool: &'a str,
+    /// Pool stanza of each node file that a pool names.
     owners: &'a BTreeMap<&'a str, &'a Stanza>,
     /// Names of the files being read, the outermost first.
     open_files: Vec<String>,
@@ -109,7 +107,7 @@ impl NodeFileReader<'_, '_> {
                 .filter(|it| !it.is_empty())
                 .collect();
             match tokens.as_slice() {
-                ["import", other] => self.import_file(file, line, other),
+                ["import", imported_file] => self.import_file(file, line, imported_file),
                 [node] => self.add_node(file, line, node),
                 _ => {
                     let detail = format!("{text_line:?} is neither one name nor `import FILE`");
@@ -120,25 +118,28 @@ impl NodeFileReader<'_, '_> {
         self.open_files.pop();
     }
 
-    fn import_file(&mut self, file: &str, line: usize, other: &str) {
-        // The nodes in the file of another pool belong to that pool.
-        if self.owners.contains_key(other) {
+    fn import_file(&mut self, file: &str, line: usize, imported_file: &str) {
+        // Nodes of a file that a pool names belong to that pool only.
+        if self.owners.contains_key(imported_file) {
             return;
         }
-        if self.open_files.iter().any(|open_file| open_file == other)
+        if self
+            .open_files
+            .iter()
+            .any(|open_file| open_file == imported_file)
             || self.open_files.len() >= MAX_DEPTH
         {
             self.import.add_fault(
                 file,
                 line,
-                format!("import {other}: files import one another"),
+                format!("import {imported_file}: files import one another"),
             );
             return;
         }
-        if let Some(text) = (self.import.node_file)(other) {
-            self.read_file(other, &text);
+        if let Some(text) = (self.import.node_file)(imported_file) {
+            self.read_file(imported_file, &text);
         } else {
-            let detail = format!("import {other}: there is no such file");
+            let detail = format!("import {imported_file}: there is no such file");
             self.import.add_fault(file, line, detail);
         }
     }

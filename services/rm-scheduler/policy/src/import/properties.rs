@@ -1,4 +1,4 @@
-//! Imports properties, which are the tunables of DUCC under their DUCC names.
+//! Imports the properties file of DUCC. Its properties become tunables of the policy.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::attributes::{Flag, quantum_from_gb};
 use super::{ImportState, Source};
 
-/// Properties without effect in Hayward, and what replaces them.
+/// Properties without effect in Hayward, each with the reason or its replacement.
 const WITHOUT_EFFECT: [(&str, &str); 15] = [
     (
         "ducc.rm.state.publish.ratio",
@@ -168,7 +168,7 @@ fn import_property(
     }
 }
 
-/// Returns the JSON pointer of a property in the document.
+/// Returns the JSON pointer of the document field that a property sets.
 fn document_pointer(key: &str) -> &'static str {
     match key {
         "ducc.rm.share.quantum" => "/quantum",

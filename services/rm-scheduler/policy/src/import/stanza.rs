@@ -41,7 +41,7 @@ pub(super) struct Stanza {
     pub line: usize,
     pub kind: Kind,
     pub name: String,
-    /// The word between the name and `{`.
+    /// The word between the name and `{`. `None` if there is no such word.
     pub parent: Option<String>,
     /// Line and values of each key. There is at least one value.
     pub pairs: BTreeMap<String, (usize, Vec<String>)>,
@@ -191,7 +191,8 @@ impl Parser<'_> {
         words
     }
 
-    /// Consumes the `{`, which is on the line of the header or alone on the next.
+    /// Consumes the `{` on the line of the header or on a later line. Returns false if another
+    /// token comes first.
     fn take_open(&mut self) -> bool {
         let upcoming = self.tokens[self.position.min(self.tokens.len())..].iter();
         let skipped = upcoming
@@ -218,7 +219,7 @@ impl Parser<'_> {
             match self.next() {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
-                // The next stanza starts, so this one was not closed.
+                // The next stanza starts, so this stanza was not closed.
                 Some((_, Token::Word(key))) if Kind::from_keyword(&key).is_some() => {
                     self.position = start;
                     break;

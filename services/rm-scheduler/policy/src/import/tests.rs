@@ -1,3 +1,5 @@
+//! Tests: import of the sample site in `samples`, and the faults of changed copies of its classes.
+
 use hayward_rm_scheduler_api::policy::SharePolicy;
 use hayward_rm_scheduler_domain::snapshot;
 
@@ -6,6 +8,7 @@ use crate::{Document, Identity, Rules, read};
 
 const CLASSES: &str = include_str!("../../samples/village.classes");
 
+/// Returns a node file: one of the samples, or a small file with one fault.
 fn node_file(name: &str) -> Option<String> {
     let text = match name {
         "all.nodes" => include_str!("../../samples/all.nodes"),
@@ -43,6 +46,7 @@ fn import_sample() -> Imported {
     .unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
+/// Returns the faults of a file `c` with these classes.
 fn import_faults(classes: &str) -> Vec<String> {
     let input = Input {
         classes: source("c", classes),
@@ -64,6 +68,7 @@ fn faults_after_replacing(from: &str, to: &str) -> Vec<String> {
     import_faults(&CLASSES.replace(from, to))
 }
 
+/// Asserts that a fault of file `c` names this line and contains this text.
 fn assert_fault(faults: &[String], line: usize, text: &str) {
     let prefix = format!("c:{line}: ");
     let is_reported = faults
@@ -113,7 +118,7 @@ fn the_stanzas_of_a_site_become_a_document() {
     );
     assert!(
         !rules.classes.contains_key("fair-base"),
-        "a template serves nothing"
+        "an abstract class serves no work"
     );
     let pool = |name, address| {
         let node = Identity {
@@ -152,7 +157,7 @@ fn settings_without_effect_are_noted() {
     }
     assert!(
         !notes.iter().any(|note| note.contains("broker")),
-        "not the scheduler's"
+        "properties of other DUCC services are ignored"
     );
 }
 
@@ -181,7 +186,7 @@ fn stanzas_have_names_brackets_and_values() {
     assert_fault(
         &faults_after_replacing("weight = 300", "weight = 300; weight = 3"),
         22,
-        "weight appears twice",
+        "weight appears faults",
     );
     assert_fault(
         &faults_after_replacing("weight = 300", "wieght = 300"),
@@ -198,8 +203,8 @@ fn stanzas_have_names_brackets_and_values() {
 
 #[test]
 fn names_are_used_once() {
-    let twice = faults_after_replacing("Nodepool mill", "Nodepool barn");
-    assert_fault(&twice, 9, "barn is defined already, in c:4");
+    let faults = faults_after_replacing("Nodepool mill", "Nodepool barn");
+    assert_fault(&faults, 9, "barn is defined already, in c:4");
     assert_fault(
         &faults_after_replacing("Class grind", "Class normal"),
         27,
@@ -245,11 +250,11 @@ fn the_quantum_is_a_number_of_a_root_pool() {
 
 #[test]
 fn at_most_one_pool_has_no_nodes() {
-    let without = CLASSES
+    let classes = CLASSES
         .replace("nodefile = barn.nodes", "")
         .replace("; nodefile all.nodes", "");
     assert_fault(
-        &import_faults(&without),
+        &import_faults(&classes),
         4,
         "only one pool may have no nodes",
     );

@@ -1,3 +1,6 @@
+//! Tests: the rules that result from small policy documents, and from changes to the default
+//! policy.
+
 use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount};
 use hayward_vocabulary::resources::GIB;
 use serde_json::json;
@@ -5,13 +8,13 @@ use serde_json::json;
 use super::*;
 use crate::{Document, read};
 
-fn policy(document: serde_json::Value) -> Policy {
+fn read_policy(document: serde_json::Value) -> Policy {
     read(Document::from(document)).unwrap_or_else(|faults| panic!("{faults:#?}"))
 }
 
 #[test]
 fn attributes_are_inherited_and_templates_dropped() {
-    let policy = policy(json!({
+    let policy = read_policy(json!({
         "pools": {"default": {}},
         "classes": {
             "base": {"abstract": true, "policy": "FAIR_SHARE", "pool": "default", "weight": 30,
@@ -28,7 +31,7 @@ fn attributes_are_inherited_and_templates_dropped() {
     assert!(mid.default && !leaf.default, "`default` is not inherited");
     assert!(
         mid.users.contains("ada") && leaf.users.is_empty(),
-        "an empty list is a value"
+        "an empty list replaces the inherited list"
     );
     assert_eq!(leaf.growth.initialization_cap, Some(4));
     assert_eq!(leaf.growth.prediction_fudge_ms, Some(7));
@@ -36,7 +39,7 @@ fn attributes_are_inherited_and_templates_dropped() {
 
 #[test]
 fn defaults_are_filled_in_after_inheritance() {
-    let rules = Rules::new(&policy(json!({
+    let rules = Rules::new(&read_policy(json!({
         "pools": {"p": {}},
         "classes": {
             "f": {"policy": "FAIR_SHARE", "pool": "p", "default": true},
@@ -85,7 +88,7 @@ fn debug_is_inherited_and_only_for_fair_classes() {
 
 #[test]
 fn users_have_limits_in_total_and_by_class() {
-    let rules = Rules::new(&policy(json!({
+    let rules = Rules::new(&read_policy(json!({
         "pools": {"default": {}},
         "classes": {"s": {"policy": "FIXED_SHARE", "pool": "default", "default": true}},
         "users": {"ada": {"max_allotment_gb": 7, "max_allotment_gb_by_class": {"s": 3}},
@@ -109,7 +112,7 @@ fn the_global_allotment_can_be_disabled() {
 
 #[test]
 fn a_tree_has_the_quantum_of_its_root() {
-    let policy = policy(json!({
+    let policy = read_policy(json!({
         "quantum": {"memory_bytes": GIB, "cpu_milli": 500},
         "pools": {"a": {}, "b": {"quantum": {"memory_bytes": 4 * GIB, "gpu_milli": 1000}}},
         "classes": {},
@@ -123,7 +126,7 @@ fn a_tree_has_the_quantum_of_its_root() {
 
 #[test]
 fn the_field_place_sets_the_order_of_definition() {
-    let policy = policy(json!({
+    let policy = read_policy(json!({
         "pools": {"a": {"place": 2}, "b": {"place": 1}, "default": {}, "c": {}},
         "classes": {
             "x": {"policy": "FIXED_SHARE", "pool": "a", "place": 2, "default": true},
@@ -179,7 +182,7 @@ fn a_profile_is_a_set_of_settings() {
         let document = json!({
             "pools": {"default": {}}, "classes": {}, field: profile, "settings": settings,
         });
-        Rules::new(&policy(document)).tunables.settings
+        Rules::new(&read_policy(document)).tunables.settings
     };
     for field in ["profile", "preset"] {
         let (default, reference) = (Settings::default(), Settings::reference());
@@ -207,7 +210,7 @@ fn a_switch_has_an_effect_or_a_note() {
         let document = json!({
             "pools": {"default": {}}, "classes": {}, "settings": {name: other},
         });
-        let policy = policy(document);
+        let policy = read_policy(document);
         let notes = crate::notes(&policy);
         let has_effect = Rules::new(&policy).tunables.settings != Settings::default();
         assert_eq!(has_effect, notes.is_empty(), "{name}: {notes:?}");
@@ -233,6 +236,7 @@ fn faulty_entries_of_a_policy_are_skipped() {
     };
     policy.pools.insert("odd".into(), invalid);
     let rules = Rules::new(&policy);
+    // The five classes of the default policy remain. The new pool remains without its pattern.
     assert_eq!(rules.classes.len(), 5);
     assert_eq!(rules.pools.len(), 2);
 }

@@ -7,11 +7,12 @@ use super::{MAX_GB, list_existing};
 use crate::fault::Faults;
 use crate::translate::MAX_PERCENT;
 
-/// Minimum quantum in bytes. With a smaller one the numbers of shares would overflow.
+/// Minimum memory of a quantum in bytes. With a smaller quantum the numbers of quanta would
+/// overflow.
 const MIN_QUANTUM: u64 = 1 << 20;
 /// Maximum amount of thousandths.
 const MAX_MILLI: u64 = 1_000_000_000;
-/// Milliseconds: a year.
+/// Milliseconds of a year of 366 days.
 const YEAR_MS: u64 = 366 * 24 * 3_600_000;
 const MAX_PROCESSES: u64 = 1_000_000_000;
 
@@ -50,7 +51,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that a quantum is an amount.
+/// Checks that each amount of a quantum is within its limits.
 pub(super) fn check_quantum(path: &[&str], quantum: &Quantum, faults: &mut Faults) {
     let mut add_fault = |field: &str, detail: String| {
         let mut steps = path.to_vec();
@@ -137,7 +138,8 @@ pub(super) fn check_wait_target(name: &str, seconds: Option<u64>, faults: &mut F
     }
 }
 
-/// Checks that a limit is a number and names an existing class.
+/// Checks the name of a user, and that each allotment is within its limits and names an existing
+/// class.
 fn check_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
     if let Err(error) = UserName::new(name) {
         faults.add(&["users", name], error.to_string());
@@ -147,11 +149,11 @@ fn check_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Fault
         user.max_allotment_gb,
         faults,
     );
-    let quanta = &["users", name, "max_allotment_quanta"];
-    check_gigabytes(quanta, user.max_allotment_quanta, faults);
+    let quanta_path = &["users", name, "max_allotment_quanta"];
+    check_gigabytes(quanta_path, user.max_allotment_quanta, faults);
     if user.max_allotment_gb.is_some() && user.max_allotment_quanta.is_some() {
         faults.add(
-            quanta,
+            quanta_path,
             "has the same meaning as max_allotment_gb: keep one of the two",
         );
     }

@@ -8,7 +8,7 @@ use hayward_vocabulary::UserName;
 use super::{MAX_CLASSES, amounts, check_name, list_existing};
 use crate::definition_order;
 use crate::fault::Faults;
-use crate::inheritance::{Lineage, LineageError};
+use crate::inheritance::{Ancestry, AncestryError};
 
 const MAX_WEIGHT: u64 = 1_000_000;
 
@@ -26,38 +26,40 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
         return;
     }
     let mut serving = Vec::new();
-    let mut has_broken_lineage = false;
-    for (class_name, class) in definition_order::classes(policy) {
+    let mut has_broken_ancestry = false;
+    for (class_name, class) in definition_order::ordered_classes(policy) {
         check_name("classes", class_name, faults);
         check_own_attributes(policy, class_name, class, faults);
-        match Lineage::new(policy, class_name) {
-            Ok(lineage) => {
-                check_allowed_attributes(class_name, class, &lineage, faults);
-                serving.extend(serving_class(policy, class_name, class, &lineage));
-                check_completeness(policy, class_name, class, &lineage, faults);
+        match Ancestry::new(policy, class_name) {
+            Ok(ancestry) => {
+                check_allowed_attributes(class_name, class, &ancestry, faults);
+                serving.extend(serving_class(policy, class_name, class, &ancestry));
+                check_completeness(policy, class_name, class, &ancestry, faults);
             }
             Err(error) => {
-                has_broken_lineage = true;
-                report_lineage_error(policy, class_name, &error, faults);
+                has_broken_ancestry = true;
+                report_ancestry_error(policy, class_name, &error, faults);
             }
         }
     }
     check_priorities(&serving, faults);
-    // If a parent is missing, the missing default may be the class that names it.
-    check_defaults(&serving, needs_defaults && !has_broken_lineage, faults);
+    // A class with an unknown parent may be the default that seems to be missing.
+    check_defaults(&serving, needs_defaults && !has_broken_ancestry, faults);
 }
 
-/// Reports a parent that does not exist.
-fn report_lineage_error(policy: &Policy, name: &str, error: &LineageError, faults: &mut Faults) {
+/// Reports a parent that does not exist, or a cycle of parents.
+fn report_ancestry_error(policy: &Policy, name: &str, error: &AncestryError, faults: &mut Faults) {
     let path = ["classes", name, "parent"];
     match error {
-        LineageError::UnknownParent(parent) => {
+        AncestryError::UnknownParent(parent) => {
             let others = policy.classes.keys().filter(|other| *other != name);
             let existing = list_existing(others.map(String::as_str));
             faults.add(&path, format!("there is no class {parent:?}: {existing}"));
         }
-        LineageError::Cycle => faults.add(&path, "classes form a cycle: remove one of its parents"),
-        LineageError::BrokenAncestor => {}
+        AncestryError::Cycle => {
+            faults.add(&path, "classes form a cycle: remove one of its parents");
+        }
+        AncestryError::BrokenAncestor => {}
     }
 }
 
@@ -107,9 +109,9 @@ fn check_own_attributes(policy: &Policy, name: &str, class: &Class, faults: &mut
 }
 
 /// Checks that the policy of the class allows its attributes.
-fn check_allowed_attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
+fn check_allowed_attributes(name: &str, class: &Class, ancestry: &Ancestry, faults: &mut Faults) {
     use SharePolicy::{FairShare, FixedShare, Reserve};
-    let Some(policy) = lineage.policy() else {
+    let Some(policy) = ancestry.policy() else {
         return;
     };
     let attributes = [
@@ -151,14 +153,14 @@ fn serving_class<'a>(
     policy: &Policy,
     name: &'a str,
     class: &'a Class,
-    lineage: &Lineage,
+    ancestry: &Ancestry,
 ) -> Option<ServingClass<'a>> {
-    let has_pool = policy.pools.contains_key(lineage.pool()?);
+    let has_pool = policy.pools.contains_key(ancestry.pool()?);
     (has_pool && !class.is_abstract).then_some(ServingClass {
         name,
         class,
-        policy: lineage.policy()?,
-        priority: lineage.priority()?,
+        policy: ancestry.policy()?,
+        priority: ancestry.priority()?,
     })
 }
 
@@ -167,11 +169,11 @@ fn check_completeness(
     policy: &Policy,
     name: &str,
     class: &Class,
-    lineage: &Lineage,
+    ancestry: &Ancestry,
     faults: &mut Faults,
 ) {
     let pools = || list_existing(policy.pools.keys().map(String::as_str));
-    match (lineage.pool(), class.pool.as_deref()) {
+    match (ancestry.pool(), class.pool.as_deref()) {
         (_, Some(own)) if !policy.pools.contains_key(own) => {
             let detail = format!("there is no pool {own:?}: {}", pools());
             faults.add(&["classes", name, "pool"], detail);
@@ -184,7 +186,7 @@ fn check_completeness(
             faults.add(&["classes", name, "pool"], detail);
         }
     }
-    if lineage.policy().is_none() && !class.is_abstract {
+    if ancestry.policy().is_none() && !class.is_abstract {
         let detail = "has no policy, and neither has a parent: FAIR_SHARE, FIXED_SHARE or RESERVE";
         faults.add(&["classes", name, "policy"], detail);
     }
@@ -207,8 +209,9 @@ fn check_priorities(serving: &[ServingClass], faults: &mut Faults) {
     }
 }
 
-/// Checks that each policy in use has exactly one default class.
-fn check_defaults(serving: &[ServingClass], needed: bool, faults: &mut Faults) {
+/// Checks that no policy has two default classes. With `needs_defaults` each policy in use must
+/// have one.
+fn check_defaults(serving: &[ServingClass], needs_defaults: bool, faults: &mut Faults) {
     let mut known: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {
         if let Some(first) = known.get(&class.policy) {
@@ -221,7 +224,7 @@ fn check_defaults(serving: &[ServingClass], needed: bool, faults: &mut Faults) {
             known.insert(class.policy, class.name);
         }
     }
-    if !needed {
+    if !needs_defaults {
         return;
     }
     let used: BTreeSet<SharePolicy> = serving.iter().map(|class| class.policy).collect();

@@ -65,7 +65,7 @@ fn check_tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
             faults.add(&["pools", name, "parent"], detail);
             return;
         }
-        // A pool below a cycle is not part of it.
+        // This pool is below a cycle and not part of it.
         if !visited.insert(ancestor) {
             return;
         }
@@ -76,8 +76,8 @@ fn check_tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     }
 }
 
-/// Checks the queues of a pool (application protocol, Queues). A child pool is divided with its
-/// parent.
+/// Checks the queues of a pool. A child pool has no queues, because it is divided with its parent
+/// (section Queues of the application protocol).
 fn check_queues(name: &str, pool: &Pool, faults: &mut Faults) {
     let Some(document) = &pool.queues else {
         return;
@@ -121,7 +121,7 @@ fn check_mounts(name: &str, pool: &Pool, faults: &mut Faults) {
 /// Checks that at most one pool has no source of nodes. Agents are the source of a pool that they
 /// may name.
 fn check_sources(policy: &Policy, faults: &mut Faults) {
-    let without_nodes = definition_order::pools(policy)
+    let without_nodes = definition_order::ordered_pools(policy)
         .into_iter()
         .filter(|(_, pool)| pool.nodes.is_empty() && pool.pattern.is_none() && !pool.declared);
     let names: Vec<&str> = without_nodes.map(|(name, _)| name).collect();
@@ -136,10 +136,10 @@ fn check_sources(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that expressions compile and are unique.
+/// Checks that patterns compile and are unique.
 fn check_patterns(policy: &Policy, faults: &mut Faults) {
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, pool) in definition_order::pools(policy) {
+    for (name, pool) in definition_order::ordered_pools(policy) {
         let Some(pattern) = pool.pattern.as_deref() else {
             continue;
         };
@@ -170,7 +170,7 @@ fn check_nodes(policy: &Policy, faults: &mut Faults) {
     let mut by_full_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut by_bare_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut by_short_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();
-    for (pool, entry) in definition_order::pools(policy) {
+    for (pool, entry) in definition_order::ordered_pools(policy) {
         for (index, node) in entry.nodes.iter().enumerate() {
             let index_text = index.to_string();
             let path = ["pools", pool, "nodes", &index_text];
@@ -209,7 +209,10 @@ fn check_nodes(policy: &Policy, faults: &mut Faults) {
 
 /// Checks that only the first pool sets the domain.
 fn check_domains(policy: &Policy, faults: &mut Faults) {
-    for (index, (name, pool)) in definition_order::pools(policy).into_iter().enumerate() {
+    for (index, (name, pool)) in definition_order::ordered_pools(policy)
+        .into_iter()
+        .enumerate()
+    {
         let Some(domain) = pool.domain.as_deref() else {
             continue;
         };

@@ -1,10 +1,13 @@
+//! Tests: the faults of the shipped policy (`Policy::default`) after small changes, and the faults
+//! of small documents.
+
 use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount, SharePolicy, UserPolicy};
 use serde_json::json;
 
 use super::*;
 use crate::{Document, read};
 
-/// Pointers of the faults of the shipped policy after a change.
+/// Returns the JSON pointers of the faults of the shipped policy after a change.
 fn faults_after(change: impl FnOnce(&mut Policy)) -> Vec<String> {
     let mut policy = Policy::default();
     change(&mut policy);
@@ -14,11 +17,11 @@ fn faults_after(change: impl FnOnce(&mut Policy)) -> Vec<String> {
         .collect()
 }
 
-fn class<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Class {
+fn class_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Class {
     policy.classes.entry(name.into()).or_default()
 }
 
-fn pool<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Pool {
+fn pool_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Pool {
     policy.pools.entry(name.into()).or_default()
 }
 
@@ -43,14 +46,14 @@ fn a_field_that_appears_twice_is_a_fault() {
 #[test]
 fn parents_exist_and_form_no_cycle() {
     let self_parent =
-        faults_after(|policy| pool(policy, "default").parent = Some("default".into()));
+        faults_after(|policy| pool_mut(policy, "default").parent = Some("default".into()));
     assert_eq!(self_parent, ["/pools/default/parent"]);
-    let unknown = faults_after(|policy| pool(policy, "gpu").parent = Some("x".into()));
+    let unknown = faults_after(|policy| pool_mut(policy, "gpu").parent = Some("x".into()));
     assert_eq!(unknown, ["/pools/gpu/parent"]);
     let cycle = faults_after(|policy| {
-        pool(policy, "a").parent = Some("b".into());
-        pool(policy, "b").parent = Some("a".into());
-        pool(policy, "c").parent = Some("b".into());
+        pool_mut(policy, "a").parent = Some("b".into());
+        pool_mut(policy, "b").parent = Some("a".into());
+        pool_mut(policy, "c").parent = Some("b".into());
     });
     assert_eq!(
         cycle,
@@ -62,14 +65,14 @@ fn parents_exist_and_form_no_cycle() {
 #[test]
 fn only_root_pools_have_a_quantum() {
     let child = faults_after(|policy| {
-        pool(policy, "gpu").parent = Some("default".into());
-        pool(policy, "gpu").quantum = Some(policy.quantum.clone());
+        pool_mut(policy, "gpu").parent = Some("default".into());
+        pool_mut(policy, "gpu").quantum = Some(policy.quantum.clone());
     });
     assert_eq!(child, ["/pools/gpu/quantum"]);
     let zero = faults_after(|policy| {
         let mut quantum = policy.quantum.clone();
         quantum.0.memory_bytes = 0;
-        pool(policy, "gpu").quantum = Some(quantum.clone());
+        pool_mut(policy, "gpu").quantum = Some(quantum.clone());
         policy.quantum = quantum;
     });
     assert_eq!(
@@ -82,7 +85,7 @@ fn only_root_pools_have_a_quantum() {
 fn at_most_one_pool_has_no_source_of_nodes() {
     let remove_sources = |policy: &mut Policy, names: &[&str]| {
         for name in names {
-            pool(policy, name).declared = false;
+            pool_mut(policy, name).declared = false;
         }
     };
     assert_eq!(
@@ -100,7 +103,7 @@ fn a_node_is_listed_once_under_its_short_or_long_name() {
     let faults_of_lists = |lists: [&[&str]; 2]| {
         faults_after(|policy| {
             for (name, list) in ["default", "gpu"].into_iter().zip(lists) {
-                pool(policy, name).nodes = list.iter().map(|&node| node.to_owned()).collect();
+                pool_mut(policy, name).nodes = list.iter().map(|&node| node.to_owned()).collect();
             }
         })
     };
@@ -132,17 +135,17 @@ fn a_node_is_listed_once_under_its_short_or_long_name() {
 }
 
 #[test]
-fn expressions_compile_and_are_unique() {
-    let patterns = |all: [&str; 2]| {
+fn patterns_compile_and_are_unique() {
+    let faults_of_patterns = |all: [&str; 2]| {
         faults_after(|policy| {
-            pool(policy, "a").pattern = Some(all[0].into());
-            pool(policy, "b").pattern = Some(all[1].into());
+            pool_mut(policy, "a").pattern = Some(all[0].into());
+            pool_mut(policy, "b").pattern = Some(all[1].into());
         })
     };
-    assert_eq!(patterns(["n.*", "m.*"]), Vec::<String>::new());
-    assert_eq!(patterns(["n.*", "n.*"]), ["/pools/b/pattern"]);
+    assert_eq!(faults_of_patterns(["n.*", "m.*"]), Vec::<String>::new());
+    assert_eq!(faults_of_patterns(["n.*", "n.*"]), ["/pools/b/pattern"]);
     assert_eq!(
-        patterns(["", "("]),
+        faults_of_patterns(["", "("]),
         ["/pools/a/pattern", "/pools/b/pattern"]
     );
 }
@@ -150,20 +153,20 @@ fn expressions_compile_and_are_unique() {
 #[test]
 fn a_class_has_a_parent_a_policy_and_a_pool() {
     assert_eq!(
-        faults_after(|policy| class(policy, "high").pool = Some("x".into())),
+        faults_after(|policy| class_mut(policy, "high").pool = Some("x".into())),
         ["/classes/high/pool"]
     );
     assert_eq!(
-        faults_after(|policy| class(policy, "high").pool = None),
+        faults_after(|policy| class_mut(policy, "high").pool = None),
         ["/classes/high/pool"]
     );
-    let no_policy = faults_after(|policy| class(policy, "high").policy = None);
+    let no_policy = faults_after(|policy| class_mut(policy, "high").policy = None);
     assert_eq!(no_policy, ["/classes/high/policy"]);
-    let no_parent = faults_after(|policy| class(policy, "high").parent = Some("x".into()));
+    let no_parent = faults_after(|policy| class_mut(policy, "high").parent = Some("x".into()));
     assert_eq!(no_parent, ["/classes/high/parent"]);
     let cycle = faults_after(|policy| {
-        class(policy, "high").parent = Some("low".into());
-        class(policy, "low").parent = Some("high".into());
+        class_mut(policy, "high").parent = Some("low".into());
+        class_mut(policy, "low").parent = Some("high".into());
     });
     assert_eq!(cycle, ["/classes/high/parent", "/classes/low/parent"]);
 }
@@ -171,31 +174,31 @@ fn a_class_has_a_parent_a_policy_and_a_pool() {
 #[test]
 fn a_class_has_only_attributes_that_its_policy_allows() {
     assert_eq!(
-        faults_after(|policy| class(policy, "service").weight = Some(3)),
+        faults_after(|policy| class_mut(policy, "service").weight = Some(3)),
         ["/classes/service/weight"]
     );
     assert_eq!(
-        faults_after(|policy| class(policy, "high").enforce = Some(true)),
+        faults_after(|policy| class_mut(policy, "high").enforce = Some(true)),
         ["/classes/high/enforce"]
     );
-    let growth = faults_after(|policy| class(policy, "reserve").use_prediction = Some(true));
+    let growth = faults_after(|policy| class_mut(policy, "reserve").use_prediction = Some(true));
     assert_eq!(growth, ["/classes/reserve/use_prediction"]);
-    let historic = faults_after(|policy| {
-        class(policy, "service").max_processes = Some(1);
-        class(policy, "reserve").max_machines = Some(1);
-        class(policy, "low").cap = Some(1);
+    let without_effect = faults_after(|policy| {
+        class_mut(policy, "service").max_processes = Some(1);
+        class_mut(policy, "reserve").max_machines = Some(1);
+        class_mut(policy, "low").cap = Some(1);
     });
-    assert_eq!(historic, Vec::<String>::new());
+    assert_eq!(without_effect, Vec::<String>::new());
 }
 
 #[test]
 fn each_policy_has_one_default_that_is_no_template() {
     assert_eq!(
-        faults_after(|policy| class(policy, "low").default = true),
+        faults_after(|policy| class_mut(policy, "low").default = true),
         ["/classes/normal/default"]
     );
     let template = faults_after(|policy| {
-        let base = class(policy, "base");
+        let base = class_mut(policy, "base");
         (base.is_abstract, base.default) = (true, true);
     });
     assert_eq!(template, ["/classes/base/default"]);
@@ -204,7 +207,7 @@ fn each_policy_has_one_default_that_is_no_template() {
 #[test]
 fn every_policy_in_use_has_a_default_class() {
     assert_eq!(
-        faults_after(|policy| class(policy, "service").default = false),
+        faults_after(|policy| class_mut(policy, "service").default = false),
         ["/classes"]
     );
     assert_eq!(
@@ -215,16 +218,16 @@ fn every_policy_in_use_has_a_default_class() {
 
 #[test]
 fn classes_of_one_priority_have_one_policy() {
-    let equal_priority = faults_after(|policy| class(policy, "service").priority = Some(10));
+    let equal_priority = faults_after(|policy| class_mut(policy, "service").priority = Some(10));
     assert_eq!(equal_priority, ["/classes/service/priority"]);
     let default_priority = faults_after(|policy| {
-        class(policy, "service").priority = None;
-        class(policy, "low").priority = Some(5);
+        class_mut(policy, "service").priority = None;
+        class_mut(policy, "low").priority = Some(5);
     });
     assert_eq!(
         default_priority,
         ["/classes/service/priority"],
-        "defaults count too"
+        "default priorities are compared too"
     );
 }
 
@@ -249,21 +252,21 @@ fn limits_of_users_name_classes() {
 #[test]
 fn weights_are_not_zero() {
     assert_eq!(
-        faults_after(|policy| class(policy, "low").weight = Some(0)),
+        faults_after(|policy| class_mut(policy, "low").weight = Some(0)),
         ["/classes/low/weight"]
     );
     assert_eq!(
-        faults_after(|policy| class(policy, "low").weight = Some(1_000_001)),
+        faults_after(|policy| class_mut(policy, "low").weight = Some(1_000_001)),
         ["/classes/low/weight"]
     );
 }
 
 #[test]
 fn only_the_first_pool_sets_the_domain() {
-    let second = faults_after(|policy| pool(policy, "gpu").domain = Some("example.org".into()));
+    let second = faults_after(|policy| pool_mut(policy, "gpu").domain = Some("example.org".into()));
     assert_eq!(second, ["/pools/gpu/domain"]);
     assert_eq!(
-        faults_after(|policy| pool(policy, "default").domain = Some("a/b".into())),
+        faults_after(|policy| pool_mut(policy, "default").domain = Some("a/b".into())),
         ["/pools/default/domain"]
     );
 }
@@ -327,7 +330,7 @@ fn mounts_are_directories_and_unique() {
                 source: (*source).to_owned(),
                 writable: false,
             });
-            pool(policy, "default").mounts = mounts.collect();
+            pool_mut(policy, "default").mounts = mounts.collect();
         })
     };
     assert_eq!(
@@ -347,7 +350,7 @@ fn mounts_are_directories_and_unique() {
     );
 }
 
-/// The API describes queues in the form that is read.
+/// The API type `QueueTree` describes the document of queues that a policy contains.
 #[test]
 fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
     let document = serde_json::json!({
@@ -366,32 +369,32 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
     let described: hayward_rm_scheduler_api::policy::QueueTree =
         serde_json::from_value(document.clone()).unwrap();
     let mut policy = Policy::default();
-    pool(&mut policy, "batch").queues = Some(document);
+    pool_mut(&mut policy, "batch").queues = Some(document);
     assert_eq!(faults(&policy), []);
-    pool(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
+    pool_mut(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
     assert_eq!(
         faults(&policy),
         [],
-        "the description is read without faults"
+        "a document written by the API type has no faults"
     );
     assert!(crate::Rules::new(&policy).queues.contains_key("batch"));
     assert!(crate::notes(&policy).is_empty());
 
-    pool(&mut policy, "batch").parent = Some("default".to_owned());
+    pool_mut(&mut policy, "batch").parent = Some("default".to_owned());
     let pointers: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
     assert_eq!(pointers, ["/pools/batch/queues"]);
     assert!(crate::Rules::new(&policy).queues.is_empty());
 
     let mut policy = Policy::default();
-    pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a": {} } }));
+    pool_mut(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a": {} } }));
     assert_eq!(faults(&policy), []);
     let notes = crate::notes(&policy);
     assert_eq!(
         notes.len(),
         5,
-        "each class that finds nothing there: {notes:?}"
+        "one note for each class of the pool: {notes:?}"
     );
-    pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a~": 3 } }));
+    pool_mut(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a~": 3 } }));
     let found = faults(&policy);
     assert!(
         found
