@@ -25,7 +25,7 @@ impl<'de> Deserialize<'de> for Gigabytes {
     }
 }
 
-/// Maximum number of decimal places.
+/// Maximum number of decimal places of a number. Further places are ignored.
 const MAX_DECIMALS: usize = 15;
 const PARTS_PER_UNIT: u128 = 1_000_000_000_000_000;
 
@@ -39,7 +39,7 @@ fn to_parts(number: &Number) -> Option<u128> {
     integer.checked_mul(PARTS_PER_UNIT)?.checked_add(fraction)
 }
 
-/// Maximum milliseconds: a hundred years, so that sums do not overflow.
+/// Maximum number of milliseconds: a hundred years, so that sums do not overflow.
 const MAX_MS: u64 = 100 * 366 * 24 * 3_600_000;
 
 /// Milliseconds. A fraction is rounded down.
@@ -88,11 +88,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NullableField<T> {
     }
 }
 
-/// A limit. A negative one means the number of processes that the work holds now.
+/// Limit of the processes of a job. A negative number in the document means the number of processes
+/// that the job holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
+    /// The limit. `u64::MAX` if `keeps_held` is set.
     pub processes: u64,
-    /// Whether the limit is the number of processes that the work holds.
+    /// True if the limit is the number of processes that the job holds.
     pub keeps_held: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Schema of a scenario document. Unknown fields are errors, except fields for comments.
+//! Schema of a scenario document. Unknown fields are errors, except comments and expectations. A
+//! cycle of a scenario is one round of the planner.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -27,7 +28,7 @@ pub struct Document {
 }
 
 /// Settings of Apache UIMA-DUCC, whose scheduler is the reference for the rules of fair share. An
-/// absent one has its default.
+/// absent setting has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -63,8 +64,8 @@ pub struct SettingsDocument {
     /// Preemption budget (B5). If absent, that of the profile.
     pub preemption_pool_percent_per_hour: Option<u64>,
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// The other settings of DUCC are about heartbeats, files and recovery. They are read so that
-    /// settings can be copied as a whole, and have no effect.
+    /// This setting and all below are accepted without effect. They concern heartbeats, files and
+    /// recovery in DUCC, so that settings of DUCC can be copied as a whole.
     pub eviction_policy: Option<String>,
     pub init_stability: Option<u64>,
     pub node_stability: Option<u64>,
@@ -82,13 +83,18 @@ pub enum Profile {
     Default,
 }
 
+/// How the simulated fleet behaves between the cycles.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Simulation {
+    /// Number of cycles from the grant of a process until it runs.
     pub init_lag_cycles: u64,
+    /// Number of cycles from the vacate of a process until its space is free.
     pub release_lag_cycles: u64,
     pub investment: Investment,
+    /// Time that a process needs to start.
     pub init_time_ms: Milliseconds,
+    /// Time between two cycles.
     pub cycle_ms: Milliseconds,
 }
 
@@ -104,6 +110,7 @@ impl Default for Simulation {
     }
 }
 
+/// Work time that the preemption of a process would lose: its running time, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Investment {
@@ -172,7 +179,7 @@ pub enum Event {
         cpu_milli: Option<u64>,
         #[serde(default)]
         gpu_milli: Option<u64>,
-        /// No rule uses them.
+        /// Accepted and ignored, because no rule of fair share uses labels.
         #[serde(default, rename = "labels")]
         _labels: Option<Value>,
     },
@@ -237,7 +244,7 @@ pub struct Submit {
     pub service_id: Option<Value>,
 }
 
-/// Removes fields for comments and expectations, which the planner does not use.
+/// Removes comments and expectations, which the planner does not use.
 pub fn remove_annotations(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,5 @@
-//! Applies the events of a scenario cycle to the simulated fleet in their order, before its plan.
+//! Applies the events of a scenario cycle to the simulated fleet, in order, before the cycle is
+//! planned.
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
@@ -33,12 +34,12 @@ impl SimulatedFleet {
                 self.report_node(node, size, quiesced.unwrap_or(false))?;
             }
             Event::NodeDead { node } => {
-                if let Some(node) = self.node(node)? {
+                if let Some(node) = self.node_mut(node)? {
                     node.lost = true;
                 }
             }
             Event::VaryOff { node } => {
-                if let Some(node) = self.node(node)? {
+                if let Some(node) = self.node_mut(node)? {
                     node.offline = true;
                 }
             }
@@ -80,7 +81,7 @@ impl SimulatedFleet {
         Ok(())
     }
 
-    /// Sets the time of a work item; without a new value, the last one stays.
+    /// Sets the predicted time of one task. Without a new value the last one stays.
     fn record_item_time(&mut self, work: &WorkId, item_time: NullableField<Milliseconds>) {
         let previous = self.item_ms.get(work).copied().flatten();
         let item_ms = item_time.or_previous(previous.map(Milliseconds));
@@ -88,7 +89,7 @@ impl SimulatedFleet {
             .insert(work.clone(), item_ms.map(|time| time.0));
     }
 
-    /// Sets the remaining tasks and the limit, which stay until the next change.
+    /// Sets the remaining tasks and the limit. Without a new value the last one stays.
     fn set_progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
         let Some(demand) = self.snapshot.demand.get_mut(work) else {
             return;
@@ -110,7 +111,7 @@ impl SimulatedFleet {
         if let Some(settings) = settings {
             policy::apply_settings(settings, &mut self.snapshot, &mut self.defaults);
         }
-        policy.enforce(&mut self.snapshot, users)?;
+        policy.apply_to(&mut self.snapshot, users)?;
         self.policy = policy;
         self.update_nodes();
         self.update_allocations();
@@ -132,8 +133,8 @@ impl SimulatedFleet {
         NodeName::new(name).map_err(|error| self.event_error(&error))
     }
 
-    /// The node, or `None` if it never reported.
-    fn node(&mut self, name: &str) -> Result<Option<&mut Node>, Error> {
+    /// Returns the node, or `None` if it never reported.
+    fn node_mut(&mut self, name: &str) -> Result<Option<&mut Node>, Error> {
         let name = self.node_name(name)?;
         Ok(self.snapshot.nodes.get_mut(&name))
     }
@@ -152,11 +153,11 @@ impl SimulatedFleet {
         Ok(())
     }
 
-    /// Applies the report of a node: the first one creates the node in its pool, later ones update
-    /// it and revive it.
+    /// Applies the report of a node. The first report creates the node in its pool. A later report
+    /// updates the node and revives it if it was lost.
     fn report_node(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
         let name = self.node_name(name)?;
-        self.reported.insert(name.clone(), size.memory_bytes);
+        self.reported_bytes.insert(name.clone(), size.memory_bytes);
         let capacity = Size {
             memory_bytes: self.usable_bytes(size.memory_bytes),
             ..size
@@ -187,7 +188,8 @@ impl SimulatedFleet {
         bytes.saturating_sub(self.defaults.reserved_bytes)
     }
 
-    /// The pool of a node by its name, with and without domain; otherwise the default pool.
+    /// Returns the pool that lists the node, with or without domain, or else the first root pool
+    ///
     fn pool_of(&self, node: &NodeName) -> String {
         let has_no_domain = |text: &str| !text.contains('.');
         let short_name = |text: &str| text.split('.').next().unwrap_or_default().to_owned();
@@ -217,7 +219,8 @@ impl SimulatedFleet {
         let names: Vec<NodeName> = self.snapshot.nodes.keys().cloned().collect();
         for name in names {
             let pool = self.pool_of(&name);
-            let usable_bytes = self.usable_bytes(self.reported.get(&name).copied().unwrap_or(0));
+            let usable_bytes =
+                self.usable_bytes(self.reported_bytes.get(&name).copied().unwrap_or(0));
             if let Some(node) = self.snapshot.nodes.get_mut(&name) {
                 node.pool = pool;
                 node.capacity.memory_bytes = usable_bytes;
@@ -312,7 +315,7 @@ impl SimulatedFleet {
         Ok(same_short_name.cloned().unwrap_or(name))
     }
 
-    /// Service 0 means no service (C-10).
+    /// Returns the service with this id. The id 0 means no service (C-10).
     fn service_id(&self, id: Option<&Value>) -> Result<Option<WorkId>, Error> {
         let text = match id {
             None | Some(Value::Null) => return Ok(None),

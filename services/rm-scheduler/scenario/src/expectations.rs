@@ -13,7 +13,8 @@ pub struct Expectation {
     value: Value,
 }
 
-/// Collects the fields with names that start with `expect`, of each cycle and of the document.
+/// Collects the fields with names that start with `expect`, in each cycle and at the top of the
+/// document.
 pub fn collect_expectations(document: &Value) -> Vec<Expectation> {
     let mut expectations = Vec::new();
     let cycles = document["cycles"].as_array();
@@ -60,6 +61,7 @@ fn push_expectation(expectations: &mut Vec<Expectation>, cycle: u64, name: &str,
 }
 
 impl Expectation {
+    /// Returns one line for each value that differs from the expectation.
     pub fn differences(&self, outcomes: &[Outcome]) -> Vec<String> {
         let outcome = outcomes.iter().find(|outcome| outcome.cycle == self.cycle);
         let Some(outcome) = outcome.and_then(|it| serde_json::to_value(it).ok()) else {

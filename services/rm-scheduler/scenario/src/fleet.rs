@@ -1,5 +1,5 @@
-//! A simulated fleet: it applies events and plans, and processes start and end after the number of
-//! cycles in the document.
+//! The simulated fleet of a scenario. It applies events and plans. Granted processes start, and
+//! vacated processes end, after a number of cycles that the document sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,9 +23,10 @@ pub struct SimulatedFleet {
     pub simulation: Simulation,
     pub defaults: Defaults,
     pub policy: PolicyParts,
-    /// Reported memory in bytes, before the withheld part.
-    pub reported: BTreeMap<NodeName, u64>,
-    /// Time per item. The planner knows it from the first refresh on.
+    /// Memory that each node reported, in bytes, including the part that is never allocated.
+    pub reported_bytes: BTreeMap<NodeName, u64>,
+    /// Predicted milliseconds of one task. `None` if unknown. The planner gets the value once a
+    /// process of the work has run.
     pub item_ms: BTreeMap<WorkId, Option<u64>>,
     /// Work of an unknown kind, which is rejected before planning.
     pub unknown_kinds: BTreeSet<WorkId>,
@@ -53,13 +54,13 @@ impl SimulatedFleet {
             nodepools: document.nodepools.clone(),
             classes: document.classes.clone(),
         };
-        policy.enforce(&mut snapshot, Some(&document.users))?;
+        policy.apply_to(&mut snapshot, Some(&document.users))?;
         Ok(Self {
             snapshot,
             simulation: document.simulation.clone(),
             defaults,
             policy,
-            reported: BTreeMap::new(),
+            reported_bytes: BTreeMap::new(),
             item_ms: BTreeMap::new(),
             unknown_kinds: BTreeSet::new(),
             cycle: 0,
@@ -93,7 +94,7 @@ impl SimulatedFleet {
         Ok(plan)
     }
 
-    /// Ends a cycle after its outcome was read.
+    /// Ends a cycle after its outcome was determined.
     pub fn finish_cycle(&mut self, plan: Plan) {
         self.snapshot.carried = plan.carried;
         self.known_work = self.snapshot.demand.keys().cloned().collect();
@@ -119,7 +120,7 @@ impl SimulatedFleet {
         self.snapshot.allocations.remove(id);
     }
 
-    /// Removes refused work after it was published once and holds no process.
+    /// Removes the work that the last plan refused, as soon as it holds no process.
     fn remove_refused_work(&mut self) {
         self.unknown_kinds.clear();
         let holders: BTreeSet<WorkId> = self
@@ -137,7 +138,8 @@ impl SimulatedFleet {
         }
     }
 
-    /// Refreshes the state of all work that was submitted before this cycle.
+    /// Updates the work that was submitted before this cycle: which processes run, since when, and
+    /// what they have invested.
     fn refresh_work(&mut self) {
         for (id, allocation) in &mut self.snapshot.allocations {
             let placed_in = self.placed_in_cycle.get(id).copied().unwrap_or(self.cycle);
@@ -206,7 +208,8 @@ impl SimulatedFleet {
         }
     }
 
-    /// Updates allocations to the current class of their work after a reconfiguration.
+    /// Updates the quanta and the policy of allocations after the class of their work has changed
+    ///
     pub fn update_allocations(&mut self) {
         let mut allocations = std::mem::take(&mut self.snapshot.allocations);
         for allocation in allocations.values_mut() {
@@ -240,7 +243,7 @@ impl SimulatedFleet {
     }
 }
 
-/// The quantum of the tree of a pool.
+/// Returns the quantum of the tree of a pool.
 pub fn tree_quantum<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
     let mut ancestor = snapshot.pools.get(pool);
     while let Some(parent) = ancestor.and_then(|pool| pool.parent.as_ref()) {

@@ -4,9 +4,8 @@
 //! [`Scenario::read`] rejects unknown fields. [`Scenario::run`] plans each cycle, applies the plan
 //! to a simulated fleet and returns one [`Outcome`] per cycle. [`Scenario::check`] compares the
 //! outcomes with the expectations of the document.
-//!
-//! It is used by `hayward plan` and by the tests of the rules. It has no state and reads no file
-//! and no clock, so the same document always gives the same outcomes.
+//! `hayward plan` and the tests of the rules use this crate. It has no state and reads no file and
+//! no clock, so the same document always gives the same outcomes.
 
 mod amounts;
 mod document;
@@ -49,14 +48,16 @@ const MAX_CYCLES: u64 = 100_000;
 #[derive(Debug)]
 pub struct Scenario {
     document: document::Document,
-    /// Numbers of its cycles, in order.
+    /// Numbers of the cycles in the document, in order.
     cycle_numbers: Vec<u64>,
     expectations: Vec<expectations::Expectation>,
 }
 
 impl Scenario {
+    /// Parses a scenario.
+    ///
     /// # Errors
-    /// If it is no scenario or has an unknown field.
+    /// If the text is no scenario or has an unknown field.
     pub fn read(text: &str) -> Result<Self, Error> {
         let mut value: Value = serde_json::from_str(text).map_err(Error::Syntax)?;
         let expectations = expectations::collect_expectations(&value);
@@ -79,6 +80,8 @@ impl Scenario {
         })
     }
 
+    /// Plans all cycles and returns their outcomes.
+    ///
     /// # Errors
     /// If an event or the policy is invalid.
     pub fn run(&self, options: OutcomeOptions) -> Result<Vec<Outcome>, Error> {

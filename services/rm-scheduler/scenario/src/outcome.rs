@@ -25,7 +25,8 @@ pub struct OutcomeOptions {
 pub struct Outcome {
     pub cycle: u64,
     pub jobs: BTreeMap<WorkId, JobOutcome>,
-    /// By pool: all and free quanta of each node, followed by `x` if it accepts no work.
+    /// By pool, one text for each node: total and free quanta, and `x` if the node takes no work.
+    /// For example `15:3x`.
     pub pools: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
@@ -33,15 +34,23 @@ pub struct Outcome {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutcome {
+    /// Quanta of one process.
     pub order: u64,
+    /// Maximum number of processes that the work can use in this cycle.
     pub cap: u64,
+    /// Entitlement: number of processes that the work is due in this cycle.
     pub counted: u64,
-    /// Processes after the plan, without leaving ones.
+    /// Number of processes after the plan, without leaving ones.
     pub processes: u64,
+    /// Number of processes after the plan, including leaving ones.
     pub held: u64,
+    /// Number of leaving processes.
     pub evicting: u64,
+    /// Number of processes that this cycle granted.
     pub added: u64,
+    /// Number of processes that this cycle vacated.
     pub evicted_now: u64,
+    /// Code of the reason why the work waits. `None` if it does not wait.
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub places: Option<Vec<String>>,
@@ -140,6 +149,7 @@ fn was_vacated_now(fleet: &SimulatedFleet, id: &AllocationId) -> bool {
     fleet.vacated_in_cycle.get(id) == Some(&fleet.cycle)
 }
 
+/// Returns the share of each piece of work, from the tree of classes and users.
 fn work_shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     let users = plan
         .shares
@@ -155,7 +165,7 @@ fn reason_code(verdict: &Verdict) -> Option<String> {
         return None;
     }
     let reason = match verdict.reason {
-        // Reasons without a code of their own.
+        // Scenarios have no codes for these two reasons.
         Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap
@@ -182,8 +192,9 @@ fn add_places(fleet: &SimulatedFleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
     }
 }
 
-/// Returns whether an allocation closes its node: work without a class until it has left, and work
-/// that its class no longer allows there. Instances of services do not stay.
+/// Returns true if an allocation closes its node for new work. That holds for work without a class,
+/// and for fixed work on a node outside the pool of its class. Instances of services are moved
+/// instead.
 fn closes_node(fleet: &SimulatedFleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;

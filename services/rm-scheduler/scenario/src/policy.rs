@@ -16,12 +16,16 @@ use crate::{
 
 const GB: u64 = 1 << 30;
 
-/// Defaults of the document that are no tunables of the planner.
+/// Defaults of nodes and submitted work. The planner has no tunables for them.
 #[derive(Debug, Clone)]
 pub struct Defaults {
+    /// Memory of each node that is never allocated.
     pub reserved_bytes: u64,
+    /// Memory that each node counts with, instead of the reported memory. `None`: the reported one.
     pub override_bytes: Option<u64>,
+    /// Memory of one process.
     pub memory_bytes: u64,
+    /// Number of tasks of a job.
     pub work_items: u64,
     pub threads: u32,
 }
@@ -55,7 +59,7 @@ pub fn ducc_defaults() -> Tunables {
     }
 }
 
-/// Converts a number. A negative one counts as 0.
+/// Converts a number. Negative numbers become 0.
 pub fn non_negative(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -64,58 +68,69 @@ fn to_quantum(gigabytes: Gigabytes) -> Quantum {
     Quantum(Size::memory(gigabytes.0))
 }
 
-pub fn apply_settings(new: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
-    if let Some(gigabytes) = new.share_quantum_gb {
+/// Applies the settings that a document sets. All others stay.
+pub fn apply_settings(
+    settings: &SettingsDocument,
+    snapshot: &mut Snapshot,
+    defaults: &mut Defaults,
+) {
+    if let Some(gigabytes) = settings.share_quantum_gb {
         snapshot.quantum = to_quantum(gigabytes);
     }
     let tunables = &mut snapshot.tunables;
     let set = |current: &mut u64, value: Option<u64>| *current = value.unwrap_or(*current);
     let set_flag = |current: &mut bool, value: Option<bool>| *current = value.unwrap_or(*current);
-    let cap = new.initialization_cap.map(non_negative);
+    let cap = settings.initialization_cap.map(non_negative);
     set(&mut tunables.initialization_cap, cap);
-    set_flag(&mut tunables.expand_by_doubling, new.expand_by_doubling);
-    set_flag(&mut tunables.use_prediction, new.prediction);
-    set_flag(&mut tunables.defragmentation, new.defragmentation);
-    let fudge = new.prediction_fudge_ms.map(|time| time.0);
+    set_flag(
+        &mut tunables.expand_by_doubling,
+        settings.expand_by_doubling,
+    );
+    set_flag(&mut tunables.use_prediction, settings.prediction);
+    set_flag(&mut tunables.defragmentation, settings.defragmentation);
+    let fudge = settings.prediction_fudge_ms.map(|time| time.0);
     set(&mut tunables.prediction_fudge_ms, fudge);
-    let threshold = new.fragmentation_threshold;
+    let threshold = settings.fragmentation_threshold;
     set(&mut tunables.fragmentation_threshold, threshold);
-    let publications_ms = new.orchestrator_publish_ms.map(|time| {
-        let ratio = new.rm_publish_ratio.unwrap_or(1);
+    let publications_ms = settings.orchestrator_publish_ms.map(|time| {
+        let ratio = settings.rm_publish_ratio.unwrap_or(1);
         time.0.saturating_mul(ratio)
     });
-    let cycle_ms = new.cycle_length_ms.map(|time| time.0).or(publications_ms);
+    let cycle_ms = settings
+        .cycle_length_ms
+        .map(|time| time.0)
+        .or(publications_ms);
     set(&mut tunables.cycle_ms, cycle_ms);
     let previous = tunables.global_allotment_bytes.map(Gigabytes);
-    let limit = new.global_allotment_gb.or_previous(previous);
+    let limit = settings.global_allotment_gb.or_previous(previous);
     tunables.global_allotment_bytes = limit.map(|limit| limit.0);
-    if new.use_global_allotment == Some(false) {
+    if settings.use_global_allotment == Some(false) {
         tunables.global_allotment_bytes = None;
     }
-    if let Some(overage) = new.reserve_overage_gb {
+    if let Some(overage) = settings.reserve_overage_gb {
         tunables.reserve_overage_bytes = Some(overage.0);
     }
-    match new.profile {
+    match settings.profile {
         Some(Profile::Reference) => tunables.settings = Settings::reference(),
         Some(Profile::Default) => tunables.settings = Settings::default(),
         None => {}
     }
     let budgets = &mut tunables.settings;
-    let pool = new.preemption_pool_percent_per_hour;
+    let pool = settings.preemption_pool_percent_per_hour;
     budgets.preemption_pool_percent_per_hour = pool.or(budgets.preemption_pool_percent_per_hour);
-    let user = new.preemption_user_percent_per_hour;
+    let user = settings.preemption_user_percent_per_hour;
     budgets.preemption_user_percent_per_hour = user.or(budgets.preemption_user_percent_per_hour);
     set(
         &mut defaults.reserved_bytes,
-        new.reserved_dram_gb.map(|it| it.0),
+        settings.reserved_dram_gb.map(|it| it.0),
     );
     set(
         &mut defaults.memory_bytes,
-        new.default_memory_gb.map(|it| it.0),
+        settings.default_memory_gb.map(|it| it.0),
     );
-    set(&mut defaults.work_items, new.default_work_items);
-    defaults.threads = new.default_threads.unwrap_or(defaults.threads);
-    if let Some(override_gb) = new.node_memory_override_gb {
+    set(&mut defaults.work_items, settings.default_work_items);
+    defaults.threads = settings.default_threads.unwrap_or(defaults.threads);
+    if let Some(override_gb) = settings.node_memory_override_gb {
         defaults.override_bytes = Some(override_gb.0).filter(|bytes| *bytes > 0);
     }
 }

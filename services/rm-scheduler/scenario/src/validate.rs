@@ -1,8 +1,7 @@
 //! Validates the policy of a scenario by the rules of `PUT /v1/policy` and `hayward policy check`,
 //! and reports all faults at once.
-//!
-//! A scenario may leave out default classes, and nodes of a pool, because nodes appear when they
-//! report. An attribute that the policy of a class does not use has no effect.
+//! A scenario needs no default classes. Its pools need no nodes, because a node appears when it
+//! reports. An attribute that the policy of a class does not use has no effect.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::{
     policy::{self, non_negative},
 };
 
-/// The parts of a policy, each with its last value.
+/// Pools and classes of the policy in force. A policy event may replace each of the two lists.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyParts {
     pub nodepools: Vec<PoolDocument>,
@@ -27,11 +26,11 @@ pub struct PolicyParts {
 }
 
 impl PolicyParts {
-    /// Applies the policy, with these users if there are any.
+    /// Validates the policy and applies it to the snapshot. Without `users` the earlier users stay.
     ///
     /// # Errors
     /// Returns each fault with its location and its correction. In that case nothing changes.
-    pub fn enforce(
+    pub fn apply_to(
         &self,
         snapshot: &mut Snapshot,
         users: Option<&Vec<Map<String, Value>>>,
@@ -64,7 +63,7 @@ impl PolicyParts {
                 .collect(),
             users: users
                 .iter()
-                .map(|(name, user)| (name.to_string(), user_policy(user)))
+                .map(|(name, user)| (name.to_string(), to_api_user(user)))
                 .collect(),
             ..Policy::default()
         };
@@ -82,8 +81,8 @@ impl PolicyParts {
         faults
     }
 
-    /// Returns the text of a fault with its location in the scenario. Pools and classes are lists
-    /// there.
+    /// Returns the text of a fault with its location in the scenario. A scenario lists pools and
+    /// classes, while a policy has maps.
     fn fault_text(&self, Fault { pointer, detail }: &Fault) -> String {
         let steps: Vec<String> = pointer.split('/').skip(1).map(unescape_pointer).collect();
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
@@ -174,7 +173,7 @@ fn to_api_class(place: u64, document: &ClassDocument) -> api::Class {
 }
 
 /// Converts a user. Only the names of the classes are checked, so all amounts are 0.
-fn user_policy(user: &User) -> UserPolicy {
+fn to_api_user(user: &User) -> UserPolicy {
     let classes = user.max_allotment_by_class.keys();
     UserPolicy {
         max_allotment_gb_by_class: classes.map(|class| (class.clone(), 0)).collect(),

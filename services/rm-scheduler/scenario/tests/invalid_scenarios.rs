@@ -1,9 +1,11 @@
-//! All faults of a scenario are reported at once with their place and correction.
+//! Tests: all faults of an invalid scenario are reported at once, each with its location and a hint
+//! how to correct it.
 
 use hayward_rm_scheduler_scenario::{OutcomeOptions, Scenario};
 use serde_json::{Value, json};
 
-fn scenario() -> Value {
+/// Returns a small valid scenario.
+fn valid_scenario() -> Value {
     json!({
         "format": "hayward-scenario/1",
         "settings": {"share_quantum_gb": 1},
@@ -37,15 +39,15 @@ fn assert_rejected(scenario: &Value, parts: &[&str]) {
 
 #[test]
 fn parts_that_a_scenario_does_not_need_may_be_missing() {
-    // No default class, a pool without nodes, a weight without effect.
-    let mut scenario = scenario();
+    // The scenario has no default class, a pool without nodes, and a weight without effect.
+    let mut scenario = valid_scenario();
     scenario["nodepools"][1]["nodes"] = json!([]);
     assert_eq!(run(&scenario), Ok(1));
 }
 
 #[test]
 fn all_faults_of_a_policy_are_reported_at_once() {
-    let mut scenario = scenario();
+    let mut scenario = valid_scenario();
     scenario["nodepools"] = json!([
         {"name": "top", "nodes": ["f1.example.org"], "domain": "example.org"},
         {"name": "fast", "parent": "top", "nodes": ["f1"], "share_quantum_gb": 2},
@@ -82,13 +84,13 @@ fn all_faults_of_a_policy_are_reported_at_once() {
 
 #[test]
 fn a_cycle_of_pools_and_two_default_classes_are_rejected() {
-    let mut scenario = scenario();
+    let mut scenario = valid_scenario();
     scenario["nodepools"][0]["parent"] = json!("fast");
     assert_rejected(
         &scenario,
         &["nodepools[0].parent (\"top\"): pools form a cycle"],
     );
-    let mut scenario = self::scenario();
+    let mut scenario = valid_scenario();
     for name in ["normal", "other"] {
         let class = json!({"name": name, "policy": "FAIR_SHARE", "nodepool": "top",
             "default": true});
@@ -103,7 +105,7 @@ fn a_cycle_of_pools_and_two_default_classes_are_rejected() {
 
 #[test]
 fn an_invalid_policy_event_is_reported_with_its_cycle() {
-    let mut scenario = scenario();
+    let mut scenario = valid_scenario();
     let classes = json!([{"name": "normal", "policy": "FAIR_SHARE", "nodepool": "beside"}]);
     let event = json!({"type": "policy", "classes": classes});
     scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 7, "events": [event]}]);
@@ -115,7 +117,7 @@ fn an_invalid_policy_event_is_reported_with_its_cycle() {
 
 #[test]
 fn cycles_have_a_limit_and_an_order() {
-    let mut scenario = scenario();
+    let mut scenario = valid_scenario();
     scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 1_000_000_000_000_u64}]);
     assert_rejected(
         &scenario,
@@ -131,13 +133,13 @@ fn cycles_have_a_limit_and_an_order() {
 
 #[test]
 fn huge_numbers_are_rejected_or_harmless() {
-    let mut scenario = scenario();
+    let mut scenario = valid_scenario();
     scenario["simulation"] = json!({"init_time_ms": 18_000_000_000_000_000_000_u64});
     assert_rejected(
         &scenario,
         &["simulation.init_time_ms", "is no time in milliseconds"],
     );
-    let mut scenario = self::scenario();
+    let mut scenario = valid_scenario();
     let max_number = json!(9_223_372_036_854_775_807_i64);
     let report = json!({"type": "node_report", "node": "f1", "memory_gb": 8});
     let mut events = vec![report];

@@ -1,4 +1,4 @@
-//! Every scenario of the folder has the expected outcome.
+//! Tests: every scenario in the folder `scenarios` has the outcome that it expects.
 
 use std::{fs, path::Path};
 
@@ -30,6 +30,7 @@ fn every_scenario_has_the_expected_outcome() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Returns names and texts of the scenarios whose names start with the prefix.
 fn scenarios_with_prefix(prefix: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let files = fs::read_dir(folder).expect("the folder of scenarios");
@@ -42,7 +43,8 @@ fn scenarios_with_prefix(prefix: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// On an empty cluster the default profile has the same entitlements as the reference profile.
+/// On an empty fleet (scenarios `x01` to `x15`) the default profile gives the same entitlements as
+/// the reference profile.
 #[test]
 fn the_default_profile_has_the_expected_outcomes_of_the_counting_examples() {
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! The change that `unblock` names starts the work, in random small fleets in which one piece of
-//! work waits and no other needs anything.
+//! Test with random small fleets in which exactly one piece of work waits. The change that the
+//! verdict names (`unblock`) starts this work.
 
 use std::collections::BTreeMap;
 
@@ -30,33 +30,38 @@ impl Random {
     }
 }
 
-/// One gigabyte is one quantum. The work `X` of user `x` waits.
+/// A fleet in which the work `X` of user `x` may wait. One gigabyte is one quantum.
 struct Fleet {
+    /// Gigabytes of each node of the pool `main`.
     nodes: BTreeMap<String, u64>,
+    /// The event that submits `X`.
     waiting_work: Value,
+    /// Allotment of user `x` in gigabytes.
     allotment: u64,
     scenario: Value,
 }
 
-fn classes(debug: &str) -> Value {
+/// Returns the classes. Only this user may use the class `closed`.
+fn classes(closed_class_user: &str) -> Value {
     json!([
         {"name": "fair", "policy": "FAIR_SHARE", "priority": 10, "nodepool": "main"},
         {"name": "fixed", "policy": "FIXED_SHARE", "priority": 5, "nodepool": "main"},
         {"name": "low", "policy": "FAIR_SHARE", "priority": 20, "nodepool": "main"},
         {"name": "whole", "policy": "RESERVE", "priority": 1, "nodepool": "main"},
         {"name": "closed", "policy": "FAIR_SHARE", "priority": 10, "nodepool": "main",
-         "users": [debug]},
+         "users": [closed_class_user]},
     ])
 }
 
-fn pools(extra: &[&str]) -> Value {
+/// Returns the pools. The pool `main` lists these nodes, and `aside` lists `b0` and `b1`.
+fn pools(main_nodes: &[&str]) -> Value {
     let mut other_nodes = vec!["b0", "b1"];
-    other_nodes.retain(|node| !extra.contains(node));
-    json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": other_nodes}])
+    other_nodes.retain(|node| !main_nodes.contains(node));
+    json!([{"name": "main", "nodes": main_nodes}, {"name": "aside", "nodes": other_nodes}])
 }
 
-/// The work whose verdict is tested.
-fn submission(random: &mut Random) -> Value {
+/// Returns the submission of `X`, the work whose verdict is tested.
+fn random_submission(random: &mut Random) -> Value {
     let (kind, class) = [
         ("job", "closed"),
         ("job", "fair"),
@@ -102,7 +107,7 @@ fn random_fleet(random: &mut Random) -> Fleet {
             "max_processes": 1 + random.number_below(6), "time_per_item_ms": 1000}),
         );
     }
-    let waiting_work = submission(random);
+    let waiting_work = random_submission(random);
     let mut later = Vec::new();
     if random.is_one_in(3) {
         let node = format!("n{}", random.number_below(nodes.len() as u64));
@@ -141,12 +146,12 @@ fn events_for_change(
     change: &Unblock,
     last: &Outcome,
 ) -> Option<(Vec<Value>, &'static str)> {
-    let done = |job: &str| json!({"type": "job_done", "job": job});
+    let job_done = |job: &str| json!({"type": "job_done", "job": job});
     let resubmitted = |field: &str, value: Value| {
         let mut work = fleet.waiting_work.clone();
         work["job"] = json!("Y");
         work[field] = value;
-        (vec![done("X"), work], "Y")
+        (vec![job_done("X"), work], "Y")
     };
     Some(match change {
         Unblock::Wait { .. } => (Vec::new(), "X"),
@@ -158,7 +163,7 @@ fn events_for_change(
                 let processes = places.filter(|place| *place == node.as_str()).count() as u64;
                 if id.as_str().starts_with('S') && processes > 0 && freed < *quanta {
                     freed += processes * job.order;
-                    events.push(done(id.as_str()));
+                    events.push(job_done(id.as_str()));
                 }
             }
             (events, "X")
@@ -187,7 +192,7 @@ fn events_for_change(
             (vec![json!({"type": "vary_on", "node": node}), report], "X")
         }
         Unblock::NameClass => resubmitted("class", json!("fair")),
-        other => panic!("no fleet here is in need of {other:?}"),
+        other => panic!("no fleet of this test needs {other:?}"),
     })
 }
 
@@ -225,7 +230,7 @@ fn the_change_named_by_unblock_starts_the_work() {
         let Some(change) = &explained.unblock else {
             panic!("{seed}: no change is named against {name}");
         };
-        // If two things block it, a change helps with one of them.
+        // With two different reasons one change is not enough.
         if explained
             .also
             .iter()
@@ -241,7 +246,7 @@ fn the_change_named_by_unblock_starts_the_work() {
         cycles.push(json!({"cycle": 7, "events": events}));
         cycles.push(json!({"cycle": 13}));
         let after = run(&scenario);
-        // Rejected work is not examined further, so its only change is to be admitted.
+        // The change for refused work only makes a class accept it. The work may still wait then.
         let is_refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
         let only_admission = *change == Unblock::NameClass;
         let has_effect = |outcome: &Outcome| {
