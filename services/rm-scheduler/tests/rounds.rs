@@ -1,5 +1,5 @@
-//! Rounds of real fleets, saved by `hayward replay ROUND --save` and planned again. Each file in
-//! `tests/rounds/` is a test; `BLESS=1` rewrites its plan.
+//! Rounds of real fleets are planned again, with the same plan. `hayward replay ROUND --save` saved
+//! them in `tests/rounds/`. `BLESS=1` rewrites the plans.
 
 use hayward_rm_scheduler::replay::{Inputs, Replay};
 

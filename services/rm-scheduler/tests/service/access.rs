@@ -1,4 +1,4 @@
-//! Permissions.
+//! Tests of permissions: which callers may read or change which data.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView, RoundView};
@@ -22,7 +22,7 @@ async fn problem_code(client: &Client, path: &str) -> Option<Code> {
 async fn callers_without_token_are_refused_and_publications_are_for_services() {
     let fixture = Fixture::new(&[2]).await;
     fixture.settle().await;
-    let (ann, stranger) = (fixture.client("ann"), fixture.anonymous_client());
+    let (ann, anonymous) = (fixture.client("ann"), fixture.anonymous_client());
     let service = fixture.client("job-converter");
     for path in [
         "/v1/policy",
@@ -36,14 +36,14 @@ async fn callers_without_token_are_refused_and_publications_are_for_services() {
         "/v1/planners",
     ] {
         assert_eq!(
-            problem_code(&stranger, path).await,
+            problem_code(&anonymous, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
     }
     for path in ["/v1/allocations/publication", "/v1/verdicts/publication"] {
         assert_eq!(
-            problem_code(&stranger, path).await,
+            problem_code(&anonymous, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
@@ -54,8 +54,8 @@ async fn callers_without_token_are_refused_and_publications_are_for_services() {
         );
         assert_eq!(problem_code(&service, path).await, None, "{path}");
     }
-    assert_eq!(problem_code(&stranger, "/livez").await, None);
-    assert_eq!(problem_code(&stranger, "/readyz").await, None);
+    assert_eq!(problem_code(&anonymous, "/livez").await, None);
+    assert_eq!(problem_code(&anonymous, "/readyz").await, None);
     for name in ["ann", "viewer", "job-converter"] {
         let call = fixture
             .client(name)
@@ -78,7 +78,7 @@ async fn allocations_and_rounds_are_shown_without_launches() {
         demand.max_processes = 2;
         fixture.neighbours.submit(&demand);
     }
-    let all = fixture.until("four", |all| all.len() == 4).await;
+    let all = fixture.until("four processes", |all| all.len() == 4).await;
     let viewer = fixture.client("viewer");
     let list: AllocationList = viewer
         .get("/v1/allocations?work=job_a&node=n1")
@@ -90,10 +90,10 @@ async fn allocations_and_rounds_are_shown_without_launches() {
     assert_eq!(list.allocations.len(), matching.count());
     let text: Value = viewer.get("/v1/allocations").await.unwrap();
     assert!(!text.to_string().contains("hush"));
-    let one = all.values().next().unwrap();
-    let path = format!("/v1/allocations/{}", one.id);
+    let allocation = all.values().next().unwrap();
+    let path = format!("/v1/allocations/{}", allocation.id);
     let shown: AllocationView = viewer.get(&path).await.unwrap();
-    assert_eq!(shown, AllocationView::from(one));
+    assert_eq!(shown, AllocationView::from(allocation));
     assert_eq!(
         problem_code(&viewer, "/v1/allocations/alc_none").await,
         Some(Code::NotFound)

@@ -1,4 +1,4 @@
-//! Allocations from grant to removal.
+//! Tests of the life of allocations: from the grant over the reported states to the removal.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundList;
@@ -8,7 +8,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::ExitCause;
 use hayward_vocabulary::resources::GIB;
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{job, reservation};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,9 +18,9 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.start().await;
     let operator = fixture.client("operator");
-    until("all others to be heard", async || {
+    until("answers of all other neighbours", async || {
         let status: Status = operator.get("/v1/status").await.unwrap();
-        let notices = status
+        let answered = status
             .followers
             .iter()
             .filter(|follower| follower.lag_ms.is_some());
@@ -28,7 +28,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
             .followers
             .iter()
             .any(|follower| follower.fault.is_some());
-        (notices.count() == 4 && faulty).then_some(())
+        (answered.count() == 4 && faulty).then_some(())
     })
     .await;
     assert_eq!(fixture.allocations().await.len(), 0);
@@ -69,7 +69,9 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     ] {
         fixture.report(&first, reported);
         fixture
-            .until_one("job_a", "moved", |e| e.id == first.id && e.state == state)
+            .until_one("job_a", "has the reported state", |e| {
+                e.id == first.id && e.state == state
+            })
             .await;
     }
     fixture.report(&first, ContainerState::Ended);
@@ -99,7 +101,9 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     demand.settled.insert(first.id.clone());
     fixture.neighbours.submit(&demand);
     let all = fixture
-        .until("the burial", |all| !all.contains_key(first.id.as_str()))
+        .until("the removal of the allocation", |all| {
+            !all.contains_key(first.id.as_str())
+        })
         .await;
     assert_eq!(all.len(), 2);
 }
@@ -130,7 +134,10 @@ async fn withdrawn_work_leaves_and_is_removed() {
         .await;
     fixture.report(&held, ContainerState::Ended);
     fixture
-        .until("the burial", std::collections::BTreeMap::is_empty)
+        .until(
+            "the removal of the allocation",
+            std::collections::BTreeMap::is_empty,
+        )
         .await;
 }
 
@@ -143,7 +150,7 @@ async fn a_reservation_is_running_at_once_and_ends_at_once() {
     assert_eq!((held.node.as_str(), held.launch), ("n2", None));
     fixture.neighbours.demand.remove("rsv_a");
     fixture
-        .until("the machine back", std::collections::BTreeMap::is_empty)
+        .until("the node to be free", std::collections::BTreeMap::is_empty)
         .await;
     // Readers see the numbers of the next round.
     until("the room to be counted as free", async || {
@@ -169,7 +176,7 @@ async fn a_job_starts_small_and_doubles_up_to_its_share() {
     demand.task_ms = Some(20);
     fixture.neighbours.submit(&demand);
     let all = fixture.until("its share", |all| all.len() == 200).await;
-    assert!(all.values().all(stays));
+    assert!(all.values().all(is_staying));
     fixture.settle().await;
     let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     let growth: Vec<usize> = list

@@ -1,15 +1,16 @@
-//! Processes of a service that must not share a host, that wait for a certain host, and whose ends
-//! are settled before a successor.
+//! Tests of the processors of a service. A standby never shares a node with its active, work bound
+//! to a host waits for that host, and an end is settled before a successor is granted.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationEntry, WaitReason};
 use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role, Unblock, WorkId};
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{node, service};
 
-fn member(id: &str, label: Option<&str>) -> DemandEntry {
+/// Returns the active `svc_a.0`, or one of its standbys. The label separates fault domains.
+fn processor_demand(id: &str, label: Option<&str>) -> DemandEntry {
     let active = WorkId::new("svc_a.0").unwrap();
     let role = match id {
         "svc_a.0" => Role::Active,
@@ -42,8 +43,12 @@ fn report_lost(fixture: &Fixture, name: &NodeName) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
     let mut fixture = Fixture::new(&[4]).await;
-    fixture.neighbours.submit(&member("svc_a.0", None));
-    fixture.neighbours.submit(&member("svc_a.0-0", None));
+    fixture
+        .neighbours
+        .submit(&processor_demand("svc_a.0", None));
+    fixture
+        .neighbours
+        .submit(&processor_demand("svc_a.0-0", None));
     let active = fixture.report_running("svc_a.0").await;
     let verdict = fixture
         .until_verdict("svc_a.0-0", WaitReason::KeptApart)
@@ -66,7 +71,9 @@ async fn fault_domains_come_from_the_labels_of_nodes() {
         fixture.neighbours.nodes.put(name, &entry);
     }
     for id in ["svc_a.0", "svc_a.0-0"] {
-        fixture.neighbours.submit(&member(id, Some("rack")));
+        fixture
+            .neighbours
+            .submit(&processor_demand(id, Some("rack")));
     }
     fixture.report_running("svc_a.0").await;
     fixture
@@ -84,9 +91,11 @@ async fn fault_domains_come_from_the_labels_of_nodes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    let mut active = member("svc_a.0", None);
+    let mut active = processor_demand("svc_a.0", None);
     fixture.neighbours.submit(&active);
-    fixture.neighbours.submit(&member("svc_a.0-0", None));
+    fixture
+        .neighbours
+        .submit(&processor_demand("svc_a.0-0", None));
     let (first, standby) = (
         fixture.report_running("svc_a.0").await,
         fixture.report_running("svc_a.0-0").await,
@@ -95,15 +104,15 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     fixture.neighbours.submit(&active);
     fixture.settle().await;
     report_lost(&fixture, &first.node);
-    let ended = |it: &AllocationEntry| it.id == first.id && !stays(it);
+    let ended = |it: &AllocationEntry| it.id == first.id && !is_staying(it);
     fixture.until_one("svc_a.0", "is lost", ended).await;
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
-    assert!(!all.iter().any(stays), "{all:#?}");
-    // The standby leaves, and its host is requested.
-    let mut yields = member("svc_a.0-0", None);
-    yields.max_processes = 0;
-    fixture.neighbours.submit(&yields);
+    assert!(!all.iter().any(is_staying), "{all:#?}");
+    // The standby leaves, and the active requests the host of the standby.
+    let mut without_processes = processor_demand("svc_a.0-0", None);
+    without_processes.max_processes = 0;
+    fixture.neighbours.submit(&without_processes);
     let ordered_to_leave = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
     let leaving = fixture
         .until_one("svc_a.0-0", "is ordered to leave", ordered_to_leave)
@@ -113,16 +122,19 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     fixture.neighbours.submit(&active);
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
-    assert!(!all.iter().any(stays), "not before it has gone: {all:#?}");
+    assert!(
+        !all.iter().any(is_staying),
+        "no successor before the standby has left: {all:#?}"
+    );
     fixture.end(&leaving, Exit::of(ExitCause::Intended, ""));
-    let now = fixture.until_one("svc_a.0", "takes over", stays).await;
-    assert_eq!(now.node, standby.node);
+    let successor = fixture.until_one("svc_a.0", "takes over", is_staying).await;
+    assert_eq!(successor.node, standby.node);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_is_settled_before_a_successor_is_granted() {
     let fixture = Fixture::new(&[4, 4]).await;
-    let mut active = member("svc_a.0", None);
+    let mut active = processor_demand("svc_a.0", None);
     fixture.neighbours.submit(&active);
     let first = fixture.report_running("svc_a.0").await;
     fixture.end(&first, Exit::of(ExitCause::UserError, ""));
@@ -130,8 +142,8 @@ async fn an_end_is_settled_before_a_successor_is_granted() {
     fixture.until_one("svc_a.0", "has ended", ended).await;
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
-    assert!(!all.iter().any(stays), "{all:#?}");
+    assert!(!all.iter().any(is_staying), "{all:#?}");
     active.settled.insert(first.id.clone());
     fixture.neighbours.submit(&active);
-    fixture.until_one("svc_a.0", "goes on", stays).await;
+    fixture.until_one("svc_a.0", "goes on", is_staying).await;
 }

@@ -1,11 +1,13 @@
-//! Blocks: how long they count, and what happens to existing allocations.
+//! Tests of blocks: how long a block counts, and what happens to existing allocations. A block
+//! evacuates its node or worker, or only marks it. A marked node keeps its work and gets no new
+//! work.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
 
-use super::fixture::{Fixture, stays};
+use super::fixture::{Fixture, is_staying};
 use super::neighbours::{block, job, service};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +43,7 @@ async fn a_blocked_node_is_evacuated_and_gets_no_new_work() {
         .remove(&format!("node/{}", first.node));
     fixture
         .until("both nodes in use", |all| {
-            all.values().filter(|e| stays(e)).count() == 4
+            all.values().filter(|e| is_staying(e)).count() == 4
         })
         .await;
 }
@@ -52,7 +54,7 @@ async fn a_mark_stops_new_work_and_keeps_existing_work() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    fixture.until("one", |all| all.len() == 1).await;
+    fixture.until("one process", |all| all.len() == 1).await;
     let mut mark = block(BlockKind::Node, "n1", None);
     mark.action = BlockAction::Mark;
     fixture.neighbours.block(&mark);
@@ -61,7 +63,7 @@ async fn a_mark_stops_new_work_and_keeps_existing_work() {
     fixture.neighbours.submit(&demand);
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert!(all.len() == 1 && all.values().all(stays));
+    assert!(all.len() == 1 && all.values().all(is_staying));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,13 +87,13 @@ async fn one_blocked_worker_is_replaced_and_others_on_its_node_stay() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
     fixture.neighbours.submit(&demand);
-    let all = fixture.until("two", |all| all.len() == 2).await;
+    let all = fixture.until("two processes", |all| all.len() == 2).await;
     let worker = all.values().next().unwrap();
     fixture
         .neighbours
         .block(&block(BlockKind::Worker, worker.id.as_str(), None));
     let all = fixture.until("a successor", |all| all.len() == 3).await;
-    let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
+    let leaving: Vec<_> = all.values().filter(|entry| !is_staying(entry)).collect();
     assert_eq!(leaving.len(), 1);
     assert_eq!(leaving[0].id, worker.id);
     assert_eq!(
@@ -115,13 +117,13 @@ async fn work_that_ends_on_a_marked_node_is_granted_elsewhere() {
     // The allocation is reported again and stays.
     fixture.report(&first, ContainerState::Running);
     fixture.settle().await;
-    assert!(fixture.allocations().await.values().all(stays));
+    assert!(fixture.allocations().await.values().all(is_staying));
     let done = hayward_vocabulary::Exit::of(hayward_vocabulary::ExitCause::Success, "done");
     fixture.end(&first, done);
-    // Its space is not granted while the node is marked.
+    // The free space of the marked node is not granted.
     fixture.until_verdict("job_a", WaitReason::AllBlocked).await;
     fixture.neighbours.node("n2", 1);
-    let next = fixture.until_one("job_a", "goes on", stays).await;
+    let next = fixture.until_one("job_a", "goes on", is_staying).await;
     assert_eq!(next.node.as_str(), "n2");
 }
 
@@ -131,7 +133,7 @@ async fn a_launch_in_flight_is_evacuated_too() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    let first = fixture.until_one("job_a", "is there", stays).await;
+    let first = fixture.until_one("job_a", "is there", is_staying).await;
     fixture.report(&first, ContainerState::Launching);
     fixture
         .neighbours
@@ -140,7 +142,7 @@ async fn a_launch_in_flight_is_evacuated_too() {
     let leaving = fixture
         .until_one("job_a", "is ordered to leave", leaves)
         .await;
-    // Its launch succeeds after the order to leave, which stays and is given once.
+    // The launch succeeds after the vacate. The vacate stays, and there is no second one.
     fixture.report(&first, ContainerState::Running);
     fixture.settle().await;
     let all = fixture.allocations().await;
@@ -148,12 +150,12 @@ async fn a_launch_in_flight_is_evacuated_too() {
     assert_eq!(all.len(), 2);
 }
 
-fn marked(entry: &AllocationEntry) -> bool {
-    entry.marked.is_some() && stays(entry)
+fn is_marked(entry: &AllocationEntry) -> bool {
+    entry.marked.is_some() && is_staying(entry)
 }
 
-fn free(entry: &AllocationEntry) -> bool {
-    entry.marked.is_none() && stays(entry)
+fn is_unmarked(entry: &AllocationEntry) -> bool {
+    entry.marked.is_none() && is_staying(entry)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,32 +167,34 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
     fixture.neighbours.submit(&service("svc_a.0", "ann"));
     let held = fixture.report_running("job_a").await;
     fixture.report_running("svc_a.0").await;
-    let mut on_node = block(BlockKind::Node, "n1", None);
-    let mut for_job = on_node.clone();
-    for_job.job = Some("job_a".parse().unwrap());
-    let on_worker = block(BlockKind::Worker, held.id.as_str(), None);
-    on_node.cause = "bad memory".into();
+    let mut node_mark = block(BlockKind::Node, "n1", None);
+    let mut job_mark = node_mark.clone();
+    job_mark.job = Some("job_a".parse().unwrap());
+    let worker_mark = block(BlockKind::Worker, held.id.as_str(), None);
+    node_mark.cause = "bad memory".into();
     for (mut mark, text) in [
-        (on_node, "node n1 is marked: bad memory"),
-        (for_job, "node n1 is marked for job_a: it smells"),
-        (on_worker, "the worker is marked: it smells"),
+        (node_mark, "node n1 is marked: bad memory"),
+        (job_mark, "node n1 is marked for job_a: it smells"),
+        (worker_mark, "the worker is marked: it smells"),
     ] {
         mark.action = BlockAction::Mark;
         fixture.block(&mark).await;
-        let held_entry = fixture.until_one("job_a", "is notified", marked).await;
+        let held_entry = fixture.until_one("job_a", "is marked", is_marked).await;
         assert_eq!(held_entry.marked.as_deref(), Some(text));
         let all = fixture.allocations().await;
         let others = all.values().filter(|it| it.id != held.id);
         assert!(
-            others.into_iter().all(free),
-            "a service has nothing to lease"
+            others.into_iter().all(is_unmarked),
+            "a service leases no tasks, so its process gets no mark"
         );
-        // The order survives a restart and the end of the mark.
+        // The mark survives a restart.
         fixture.restart().await;
         fixture.settle().await;
-        assert!(fixture.allocations().await.values().any(marked));
+        assert!(fixture.allocations().await.values().any(is_marked));
         fixture.neighbours.blocks.remove(&mark.key());
-        fixture.until_one("job_a", "is free again", free).await;
+        fixture
+            .until_one("job_a", "is no longer marked", is_unmarked)
+            .await;
     }
 }
 
@@ -205,14 +209,16 @@ async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
     let mut mark = block(BlockKind::Node, "n1", Some(end));
     mark.action = BlockAction::Mark;
     fixture.neighbours.block(&mark);
-    fixture.until_one("job_a", "is notified", marked).await;
+    fixture.until_one("job_a", "is marked", is_marked).await;
     fixture.neighbours.blocks.set_responding(false);
-    fixture.until_one("job_a", "is free again", free).await;
+    fixture
+        .until_one("job_a", "is no longer marked", is_unmarked)
+        .await;
     fixture.neighbours.blocks.set_responding(true);
     fixture
         .neighbours
         .block(&block(BlockKind::Node, "n1", None));
     let leaves = |it: &AllocationEntry| it.vacate.is_some();
-    let left = fixture.until_one("job_a", "has to go", leaves).await;
+    let left = fixture.until_one("job_a", "is vacated", leaves).await;
     assert_eq!(left.marked, None);
 }

@@ -1,4 +1,4 @@
-//! The preemption budget of an hour, over a restart of the scheduler (B5).
+//! Tests of the preemption budget: how much may be preempted per hour, also across a restart (B5).
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
@@ -9,7 +9,7 @@ use hayward_vocabulary::{Unblock, UserName};
 use http::Method;
 use http::header::IF_MATCH;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::job;
 
 impl Fixture {
@@ -26,14 +26,15 @@ impl Fixture {
         let leaving = move |all: &Allocations| {
             let leaving = allocations_of(all, "job_a")
                 .into_iter()
-                .filter(|entry| !stays(entry));
+                .filter(|entry| !is_staying(entry));
             leaving.count() == count
         };
-        self.until("so many to leave", leaving).await
+        self.until("this number of processes to leave", leaving)
+            .await
     }
 
     fn end_leaving(&self, all: &Allocations) {
-        for entry in all.values().filter(|entry| !stays(entry)) {
+        for entry in all.values().filter(|entry| !is_staying(entry)) {
             self.report(entry, ContainerState::Ended);
         }
     }
@@ -46,6 +47,7 @@ impl Fixture {
     }
 }
 
+/// Returns the published budgets of a tree with eight quanta.
 fn budgets_with(allowed: u64, spent: u64) -> Budgets {
     let ann = UserName::new("ann").unwrap();
     let pool = PoolBudget {
@@ -68,13 +70,15 @@ fn budgets_with(allowed: u64, spent: u64) -> Budgets {
     }
 }
 
-/// They count against the preemption budget (B5).
+/// Preemptions of the last hour still count against the budget after the restart (B5).
 #[tokio::test(flavor = "multi_thread")]
 async fn preemptions_of_the_last_hour_survive_a_restart() {
     let mut fixture = Fixture::new(&[8]).await;
     fixture.set_budget(0, 25).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    let all = fixture.until("all of it", |all| all.len() == 8).await;
+    let all = fixture
+        .until("eight processes of job_a", |all| all.len() == 8)
+        .await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
@@ -82,7 +86,9 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     let all = fixture.until_leaving(2).await;
     fixture.end_leaving(&all);
     let all = fixture
-        .until("bob's two", |all| allocations_of(all, "job_b").len() == 2)
+        .until("two processes of job_b", |all| {
+            allocations_of(all, "job_b").len() == 2
+        })
         .await;
     for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
@@ -102,27 +108,27 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     fixture.settle().await;
     fixture.neighbours.submit(&job("job_c", "bob"));
     fixture
-        .until_verdict_matches("job_c", "its turn", |_| true)
+        .until_verdict_matches("job_c", "a verdict", |_| true)
         .await;
     fixture.settle().await;
-    assert_eq!(fixture.rows(sql).await, rows, "nothing more was taken back");
+    assert_eq!(fixture.rows(sql).await, rows, "nothing more was preempted");
     assert_eq!(fixture.shares().await.unwrap().budgets, budgets_with(2, 2));
     fixture.neighbours.demand.remove("job_c");
     fixture.until_budget_spent().await;
 
-    // The smallest change is enough, and the budget is not exceeded.
+    // 38 percent of eight quanta allow three preemptions, so exactly one more follows.
     fixture.set_budget(1, 38).await;
     let before = allocations_of(&all, "job_b").len();
     let all = fixture
-        .until("one more to leave", |all| {
+        .until("one more process of job_a to leave", |all| {
             allocations_of(all, "job_a")
                 .iter()
-                .any(|entry| !stays(entry) && entry.holds())
+                .any(|entry| !is_staying(entry) && entry.holds())
         })
         .await;
     fixture.end_leaving(&all);
     fixture
-        .until("one more of bob's", |all| {
+        .until("one more process of job_b", |all| {
             allocations_of(all, "job_b").len() == before + 1
         })
         .await;

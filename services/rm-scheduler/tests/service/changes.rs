@@ -1,5 +1,5 @@
-//! The change stream of the scheduler: allocations without their secrets, verdicts for operators
-//! and viewers, the policy for all.
+//! Tests of the change stream. Users follow their own allocations, without secrets. Operators and
+//! viewers also follow verdicts and the policy.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_publication::changes::ObjectChanges;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::fixture::Fixture;
 use super::neighbours::job;
 
-/// Follows until a change satisfies the condition.
-async fn until(
+/// Follows the change stream as this caller until a change satisfies the condition.
+async fn until_change(
     fixture: &Fixture,
     name: &str,
     kinds: &str,
@@ -43,50 +43,64 @@ async fn users_follow_their_own_allocations_to_their_end() {
     let mut demand = job("job_b", "bob");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    let bobs = fixture.until_one("job_b", "is there", |_| true).await;
+    let bob_allocation = fixture.until_one("job_b", "is there", |_| true).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    let anns = fixture.until_one("job_a", "is there", |_| true).await;
-    let first = until(&fixture, "ann", "allocation", &mut since, |_| true).await;
-    assert_eq!(first.id, anns.id.as_str(), "not bob's");
+    let ann_allocation = fixture.until_one("job_a", "is there", |_| true).await;
+    let first = until_change(&fixture, "ann", "allocation", &mut since, |_| true).await;
+    assert_eq!(
+        first.id,
+        ann_allocation.id.as_str(),
+        "ann sees no allocation of bob"
+    );
     let shown = first.object.unwrap();
-    assert_eq!(shown.get("launch"), None, "it may hold secrets");
+    assert_eq!(shown.get("launch"), None, "a launch may hold secrets");
     let view: AllocationView = serde_json::from_value(shown).unwrap();
-    assert_eq!(view.work, anns.work);
+    assert_eq!(view.work, ann_allocation.work);
 
-    fixture.report(&anns, ContainerState::Ended);
+    fixture.report(&ann_allocation, ContainerState::Ended);
     let ended = |change: &hayward_publication::changes::ObjectChange| {
         let object = change.object.as_ref();
         object.is_some_and(|object| object["state"] == "ended")
     };
-    until(&fixture, "ann", "allocation", &mut since, ended).await;
+    until_change(&fixture, "ann", "allocation", &mut since, ended).await;
     fixture.neighbours.demand.remove("job_b");
-    fixture.report(&bobs, ContainerState::Ended);
+    fixture.report(&bob_allocation, ContainerState::Ended);
     fixture.neighbours.demand.remove("job_a");
-    fixture.neighbours.containers.remove(anns.id.as_str());
-    fixture.neighbours.containers.remove(bobs.id.as_str());
-    let gone = until(&fixture, "ann", "allocation", &mut since, |change| {
+    fixture
+        .neighbours
+        .containers
+        .remove(ann_allocation.id.as_str());
+    fixture
+        .neighbours
+        .containers
+        .remove(bob_allocation.id.as_str());
+    let gone = until_change(&fixture, "ann", "allocation", &mut since, |change| {
         change.removed
     })
     .await;
-    assert_eq!(gone.id, anns.id.as_str());
-    let mut begin = "0".to_owned();
-    let seen = until(&fixture, "viewer", "allocation", &mut begin, |change| {
-        change.id == bobs.id.as_str()
-    })
+    assert_eq!(gone.id, ann_allocation.id.as_str());
+    let mut viewer_since = "0".to_owned();
+    let seen = until_change(
+        &fixture,
+        "viewer",
+        "allocation",
+        &mut viewer_since,
+        |change| change.id == bob_allocation.id.as_str(),
+    )
     .await;
     assert!(seen.object.is_none_or(|object| object["user"] == "bob"));
 }
 
-/// Users see their own work only (S12).
+/// Other users see neither the policy nor verdicts in the stream (S12).
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
     let mut since = "0".to_owned();
     let verdict = |change: &hayward_publication::changes::ObjectChange| change.id == "job_a";
-    until(&fixture, "viewer", "verdict", &mut since, verdict).await;
+    until_change(&fixture, "viewer", "verdict", &mut since, verdict).await;
     for kind in ["verdict", "policy"] {
         let path = format!("/v1/changes?since=0&kinds={kind}&wait=0");
         let refused: Result<Value, _> = fixture.client("ann").get(&path).await;
@@ -101,7 +115,7 @@ async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
         .call(Method::PUT, "/v1/policy")
         .header(IF_MATCH, &etag);
     put.body(&policy).send::<Value>().await.unwrap();
-    let change = until(&fixture, "viewer", "policy", &mut since, |_| true).await;
+    let change = until_change(&fixture, "viewer", "policy", &mut since, |_| true).await;
     let shown: Value = operator.get("/v1/policy").await.unwrap();
     assert_eq!(change.object, Some(shown));
 }

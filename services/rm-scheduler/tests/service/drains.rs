@@ -1,4 +1,5 @@
-//! Drains and graceful evacuations, and their progress (W5).
+//! Tests of drains and graceful evacuations. A clearing is the published progress of one of them:
+//! how many allocations were moved, failed or remain, and what blocks the rest (W5).
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
@@ -10,9 +11,10 @@ use hayward_service::{Clock, SystemClock};
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{block, job, node, reservation, service};
 
+/// Reports a node with this drain order.
 pub fn drain(fixture: &Fixture, name: &str, quanta: u64, order: DrainOrder) {
     let mut entry = node(name, quanta);
     entry.drain = Some(order);
@@ -29,8 +31,9 @@ pub fn drain_order(number: u64) -> DrainOrder {
     }
 }
 
-/// A running job with this many processes, of which one may be moved at a time.
-async fn limited(fixture: &Fixture, processes: u64) -> (DemandEntry, Allocations) {
+/// Starts `job_a` with this number of running processes. Its disruption limit allows one move at a
+/// time.
+async fn start_limited_job(fixture: &Fixture, processes: u64) -> (DemandEntry, Allocations) {
     let mut demand = job("job_a", "ann");
     (demand.max_processes, demand.disruption_limit) = (processes, Some(1));
     fixture.neighbours.submit(&demand);
@@ -44,33 +47,33 @@ async fn limited(fixture: &Fixture, processes: u64) -> (DemandEntry, Allocations
     (demand, all)
 }
 
-fn leaving(all: &Allocations) -> Vec<AllocationEntry> {
+fn leaving_allocations(all: &Allocations) -> Vec<AllocationEntry> {
     let leaving = all.values().filter(|it| it.vacate.is_some() && it.holds());
     leaving.cloned().collect()
 }
 
-async fn clearing(
+async fn until_clearing(
     fixture: &Fixture,
     key: &str,
     what: &str,
-    good: impl Fn(&ClearingEntry) -> bool,
+    condition: impl Fn(&ClearingEntry) -> bool,
 ) -> ClearingEntry {
-    fixture.until_entry("clearings", key, what, good).await
+    fixture.until_entry("clearings", key, what, condition).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
     let mut fixture = Fixture::new(&[3]).await;
-    let (_, before) = limited(&fixture, 3).await;
+    let (_, before) = start_limited_job(&fixture, 3).await;
     fixture.neighbours.node("n2", 4);
     fixture.settle().await;
     drain(&fixture, "n1", 3, drain_order(7));
     let mut moved = 0;
     while moved < 3 {
         let one = fixture
-            .until("one to leave", |all| leaving(all).len() == 1)
+            .until("one to leave", |all| leaving_allocations(all).len() == 1)
             .await;
-        let leaves = leaving(&one).remove(0);
+        let leaves = leaving_allocations(&one).remove(0);
         let vacate = leaves.vacate.clone().unwrap();
         assert_eq!(
             (vacate.reason, vacate.purge),
@@ -78,14 +81,14 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         );
         assert!(vacate.detail.contains("new disks"), "{}", vacate.detail);
         fixture.settle().await;
-        assert_eq!(leaving(&fixture.allocations().await).len(), 1);
+        assert_eq!(leaving_allocations(&fixture.allocations().await).len(), 1);
         if moved == 1 {
-            // A new term moves no more at a time either.
+            // After a restart still only one process leaves at a time.
             fixture.restart().await;
             fixture.settle().await;
-            assert_eq!(leaving(&fixture.allocations().await).len(), 1);
+            assert_eq!(leaving_allocations(&fixture.allocations().await).len(), 1);
         }
-        let progress = clearing(&fixture, "drain/n1", "one goes", |it| {
+        let progress = until_clearing(&fixture, "drain/n1", "one goes", |it| {
             it.remaining == 3 - moved
         })
         .await;
@@ -96,22 +99,22 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         let count = |why| progress.blockers.iter().filter(|it| it.why == why).count() as u64;
         assert_eq!(count(BlockerReason::Stopping), 1, "{progress:#?}");
         assert_eq!(count(BlockerReason::DisruptionLimit), 2 - moved);
-        // It ends, and the next one waits until a successor runs.
+        // The process ends. The next process stays until the successor of this one runs.
         fixture.report(&leaves, ContainerState::Ended);
-        let gone = |all: &Allocations| leaving(all).is_empty();
-        fixture.until("it is gone", gone).await;
+        let gone = |all: &Allocations| leaving_allocations(all).is_empty();
+        fixture.until("the end of the process", gone).await;
         fixture.settle().await;
         let all = fixture.allocations().await;
-        assert!(leaving(&all).is_empty());
-        let mut fresh = all.values().filter(|it| {
-            stays(it) && it.running_since.is_none() && !before.contains_key(it.id.as_str())
+        assert!(leaving_allocations(&all).is_empty());
+        let mut successors = all.values().filter(|it| {
+            is_staying(it) && it.running_since.is_none() && !before.contains_key(it.id.as_str())
         });
-        let successor = fresh.next().cloned().unwrap();
+        let successor = successors.next().cloned().unwrap();
         assert_eq!(successor.node.as_str(), "n2");
         fixture.report(&successor, ContainerState::Running);
         moved += 1;
     }
-    let progress = clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
+    let progress = until_clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
     assert_eq!((progress.remaining, progress.failed), (0, 0));
     assert!(progress.blockers.is_empty());
     fixture.neighbours.node("n1", 3);
@@ -121,15 +124,15 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
     let fixture = Fixture::new(&[3]).await;
-    limited(&fixture, 2).await;
+    start_limited_job(&fixture, 2).await;
     let end = SystemClock.now().plus_ms(1_500);
-    let with = |paused| DrainOrder {
+    let order_until_end = |paused| DrainOrder {
         deadline: Some(end),
         paused,
         ..drain_order(1)
     };
-    drain(&fixture, "n1", 3, with(true));
-    let progress = clearing(&fixture, "drain/n1", "is paused", |it| {
+    drain(&fixture, "n1", 3, order_until_end(true));
+    let progress = until_clearing(&fixture, "drain/n1", "is paused", |it| {
         it.blockers.len() == 2
     })
     .await;
@@ -139,13 +142,13 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
             .iter()
             .all(|it| it.why == BlockerReason::Paused)
     );
-    assert!(leaving(&fixture.allocations().await).is_empty());
-    drain(&fixture, "n1", 3, with(false));
+    assert!(leaving_allocations(&fixture.allocations().await).is_empty());
+    drain(&fixture, "n1", 3, order_until_end(false));
     fixture
-        .until("one to leave", |all| leaving(all).len() == 1)
+        .until("one to leave", |all| leaving_allocations(all).len() == 1)
         .await;
     let all = fixture
-        .until("all to leave", |all| leaving(all).len() == 2)
+        .until("all to leave", |all| leaving_allocations(all).len() == 2)
         .await;
     let last = all
         .values()
@@ -158,20 +161,20 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
 async fn a_reservation_stays_and_is_named() {
     let fixture = Fixture::new(&[3]).await;
     fixture.neighbours.submit(&reservation("rsv_a", "cy", 3));
-    fixture.until_one("rsv_a", "is held", stays).await;
+    fixture.until_one("rsv_a", "is held", is_staying).await;
     drain(&fixture, "n1", 3, drain_order(1));
-    let progress = clearing(&fixture, "drain/n1", "says who", |it| {
+    let progress = until_clearing(&fixture, "drain/n1", "names a blocker", |it| {
         !it.blockers.is_empty()
     })
     .await;
-    let stays = &progress.blockers[0];
+    let blocker = &progress.blockers[0];
     assert_eq!(
-        (stays.why, stays.user.as_str()),
+        (blocker.why, blocker.user.as_str()),
         (BlockerReason::Reservation, "cy")
     );
     assert_eq!((progress.total, progress.remaining), (1, 1));
     fixture.neighbours.demand.remove("rsv_a");
-    clearing(&fixture, "drain/n1", "is empty", |it| {
+    until_clearing(&fixture, "drain/n1", "is empty", |it| {
         it.remaining == 0 && it.moved == 1
     })
     .await;
@@ -180,30 +183,32 @@ async fn a_reservation_stays_and_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_without_space_elsewhere_loses_no_further_process() {
     let fixture = Fixture::new(&[3]).await;
-    limited(&fixture, 3).await;
+    start_limited_job(&fixture, 3).await;
     drain(&fixture, "n1", 3, drain_order(1));
     let all = fixture
-        .until("one to leave", |all| leaving(all).len() == 1)
+        .until("one to leave", |all| leaving_allocations(all).len() == 1)
         .await;
-    fixture.report(&leaving(&all)[0], ContainerState::Ended);
-    let progress = clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
+    fixture.report(&leaving_allocations(&all)[0], ContainerState::Ended);
+    let progress = until_clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
     assert_eq!((progress.moved, progress.remaining), (0, 2));
     fixture.settle().await;
-    assert!(leaving(&fixture.allocations().await).is_empty());
-    // Less demand is enough too: then nothing is missing.
+    assert!(leaving_allocations(&fixture.allocations().await).is_empty());
+    // With space on another node the drain goes on.
     fixture.neighbours.node("n2", 1);
-    let next = |it: &AllocationEntry| stays(it) && it.node.as_str() == "n2";
+    let next = |it: &AllocationEntry| is_staying(it) && it.node.as_str() == "n2";
     let next = fixture.until_one("job_a", "has room", next).await;
     fixture.report(&next, ContainerState::Running);
     fixture
-        .until("the next to leave", |all| leaving(all).len() == 1)
+        .until("the next to leave", |all| {
+            leaving_allocations(all).len() == 1
+        })
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graceful_evacuation_respects_limits_until_its_grace_ends() {
     let fixture = Fixture::new(&[4]).await;
-    let (_, before) = limited(&fixture, 3).await;
+    let (_, before) = start_limited_job(&fixture, 3).await;
     let mut free = service("svc_b.0", "ben");
     free.disruption_limit = None;
     fixture.neighbours.submit(&free);
@@ -212,17 +217,17 @@ async fn a_graceful_evacuation_respects_limits_until_its_grace_ends() {
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 1_500 };
     let since = SystemClock.now();
     fixture.neighbours.block(&item);
-    let two = |all: &Allocations| leaving(all).len() == 2;
+    let two = |all: &Allocations| leaving_allocations(all).len() == 2;
     let all = fixture.until("one of each to leave", two).await;
     assert_eq!(
-        leaving(&all)
+        leaving_allocations(&all)
             .iter()
             .filter(|it| before.contains_key(it.id.as_str()))
             .count(),
         1
     );
     let all = fixture
-        .until("all to leave", |all| leaving(all).len() == 4)
+        .until("all to leave", |all| leaving_allocations(all).len() == 4)
         .await;
     let reason = |it: &AllocationEntry| it.vacate.as_ref().unwrap().reason;
     assert!(all.values().all(|it| reason(it) == VacateReason::Blocked));
@@ -236,19 +241,23 @@ async fn a_graceful_evacuation_respects_limits_until_its_grace_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_removed_midway_moves_nothing_more() {
     let fixture = Fixture::new(&[3]).await;
-    limited(&fixture, 3).await;
+    start_limited_job(&fixture, 3).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
     fixture.neighbours.block(&item);
     fixture
-        .until("one to leave", |all| leaving(all).len() == 1)
+        .until("one to leave", |all| leaving_allocations(all).len() == 1)
         .await;
     fixture.neighbours.blocks.remove("node/n1");
     fixture.until_withdrawn("clearings", "node/n1").await;
     fixture.confirm_all_ends().await;
-    let whole = |all: &Allocations| all.values().filter(|it| stays(it)).count() == 3;
+    let whole = |all: &Allocations| all.values().filter(|it| is_staying(it)).count() == 3;
     let all = fixture.until("three again", whole).await;
-    assert_eq!(all.len(), 4, "what had begun to move did, and nothing else");
+    assert_eq!(
+        all.len(),
+        4,
+        "only the process that was already leaving is replaced"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -259,7 +268,7 @@ async fn every_block_publishes_the_revision_that_put_it_in_force() {
     item.action = BlockAction::Mark;
     item.removal_no = 3;
     fixture.neighbours.block(&item);
-    let progress = clearing(&fixture, "node/n1", "is in force", |_| true).await;
+    let progress = until_clearing(&fixture, "node/n1", "is in force", |_| true).await;
     assert!(progress.revision > before && progress.revision <= fixture.revision());
     assert_eq!(
         (progress.number, progress.total, progress.remaining),
@@ -272,7 +281,7 @@ async fn every_block_publishes_the_revision_that_put_it_in_force() {
     // Another block of the same key is independent.
     item.removal_no = 4;
     fixture.neighbours.block(&item);
-    let next = clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
+    let next = until_clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
     assert!(next.revision > progress.revision);
 }
 
@@ -287,24 +296,24 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
     fixture.block(&item).await;
     fixture.settle().await;
     // Existing processes survive a mark.
-    assert!(fixture.allocations().await.values().all(stays));
+    assert!(fixture.allocations().await.values().all(is_staying));
     item.action = BlockAction::Evacuate;
     fixture.neighbours.block(&item);
-    let progress = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    fixture.until_one("svc_a.0", "is notified", progress).await;
-    let since = fixture.allocations().await[first.id.as_str()]
+    let is_vacated = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
+    fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
+    let vacate = fixture.allocations().await[first.id.as_str()]
         .vacate
         .clone();
-    // It is ordered once, whatever else the block says.
+    // A new cause of the block gives no second vacate.
     item.cause = "it smells worse".into();
     fixture.neighbours.block(&item);
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert_eq!(all[first.id.as_str()].vacate, since);
+    assert_eq!(all[first.id.as_str()].vacate, vacate);
     assert_eq!(allocations_of(&all, "svc_a.0").len(), 2);
     fixture.report(&first, ContainerState::Ended);
     fixture.report_running("svc_a.0").await;
-    let progress = clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
+    let progress = until_clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
     assert_eq!(
         (progress.total, progress.failed, progress.remaining),
         (1, 0, 0)
@@ -321,37 +330,39 @@ async fn a_block_for_one_job_moves_only_that_job() {
     let mut item = block(BlockKind::Node, "n1", None);
     item.job = Some("svc_a".parse().unwrap());
     fixture.neighbours.block(&item);
-    let progress = |it: &AllocationEntry| it.vacate.is_some();
-    let left = fixture.until_one("svc_a.0", "is notified", progress).await;
+    let is_vacated = |it: &AllocationEntry| it.vacate.is_some();
+    let left = fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
     assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
     fixture.report(&left, ContainerState::Ended);
     let verdict = fixture
         .until_verdict("svc_a.0", WaitReason::AllBlocked)
         .await;
     assert!(!verdict.refused);
-    // Others stay, and new ones come.
+    // Other work stays on the node, and new work is granted there.
     let mut other = job("job_c", "cy");
     other.max_processes = 2;
     fixture.neighbours.submit(&other);
     fixture
-        .until("others come", |all| allocations_of(all, "job_c").len() == 2)
+        .until("two processes of job_c", |all| {
+            allocations_of(all, "job_c").len() == 2
+        })
         .await;
     assert!(
         allocations_of(&fixture.allocations().await, "svc_b.0")
             .iter()
-            .all(stays)
+            .all(is_staying)
     );
     assert_eq!(
         allocations_of(&fixture.allocations().await, "svc_a.0").len(),
         1
     );
-    let progress = clearing(&fixture, "node/n1@svc_a", "is notified", |it| {
+    let progress = until_clearing(&fixture, "node/n1@svc_a", "is cleared", |it| {
         it.remaining == 0
     })
     .await;
     assert_eq!((progress.total, progress.failed), (1, 1));
     fixture.neighbours.blocks.remove("node/n1@svc_a");
-    fixture.until_one("svc_a.0", "is back", stays).await;
+    fixture.until_one("svc_a.0", "is back", is_staying).await;
 }
 
 /// The end of a block causes one round (BL-8).
@@ -370,7 +381,7 @@ async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
     })
     .await;
     fixture.neighbours.blocks.remove("node/n1");
-    // The probe causes one round itself.
+    // `force_round` causes one round itself.
     fixture.force_round().await;
     assert_eq!(fixture.shares().await.unwrap().round, round + 2);
 }

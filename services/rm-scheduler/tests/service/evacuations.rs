@@ -1,5 +1,5 @@
-//! Processes of services leave a node only after their successor is reserved, and what happens
-//! without one.
+//! Tests of drains and evacuations of services. A process leaves its node only after a successor is
+//! reserved elsewhere. Without a successor the process leaves when the deadline has passed.
 
 use hayward_blocklist_api::{BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
@@ -11,13 +11,13 @@ use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::{Apart, Exit, ExitCause, Role};
 
 use super::drains::{drain, drain_order};
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{block, node};
 use super::successor_requests::{process, put_request, request};
 
 const WORK: &str = "svc_1.0";
 
-/// A process that runs on `n1`, the only node.
+/// Starts a process on `n1`, the only node.
 async fn start_on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
     let fixture = Fixture::new(&[4]).await;
     let demand = process(WORK, Role::Active);
@@ -29,7 +29,7 @@ async fn start_on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
 async fn until_blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> ClearingEntry {
     let has_blocker = |it: &ClearingEntry| it.blockers.iter().any(|it| it.why == why);
     fixture
-        .until_entry("clearings", key, "names it", has_blocker)
+        .until_entry("clearings", key, "has this blocker", has_blocker)
         .await
 }
 
@@ -40,12 +40,13 @@ async fn until_ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> All
         .await
 }
 
-/// The allocation that takes over from another.
+/// Returns the allocation that takes over from `old`.
 async fn until_successor(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
-    let is_successor = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
+    let is_successor =
+        |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && is_staying(it);
     let work = old.work.as_str();
     fixture
-        .until_one(work, "has its next place", is_successor)
+        .until_one(work, "has a successor", is_successor)
         .await
 }
 
@@ -59,12 +60,15 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     assert!(detail.contains("1 node could hold it"), "{detail}");
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    assert!(all.len() == 1 && stays(&all[0]), "untouched: {all:?}");
+    assert!(
+        all.len() == 1 && is_staying(&all[0]),
+        "the process stays: {all:?}"
+    );
     // The work lacks nothing, so its verdict does not say that it waits.
     assert_eq!(
         fixture.verdicts().await[WORK].reason,
         WaitReason::Satisfied,
-        "it runs"
+        "the process still runs"
     );
     fixture.neighbours.node("n2", 1);
     let new = until_successor(&fixture, &old).await;
@@ -77,16 +81,20 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     fixture.restart().await;
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    assert_eq!(all.iter().filter(|it| it.holds()).count(), 2, "one, once");
+    assert_eq!(
+        all.iter().filter(|it| it.holds()).count(),
+        2,
+        "a restart grants no second successor"
+    );
     fixture.report(&old, ContainerState::Ended);
-    let gone = |it: &ClearingEntry| it.remaining == 0;
+    let is_cleared = |it: &ClearingEntry| it.remaining == 0;
     fixture
-        .until_entry("clearings", "drain/n1", "is empty", gone)
+        .until_entry("clearings", "drain/n1", "is empty", is_cleared)
         .await;
     fixture.report(&new, ContainerState::Running);
-    let moved = |it: &ClearingEntry| it.moved == 1 && it.failed == 0;
+    let is_done = |it: &ClearingEntry| it.moved == 1 && it.failed == 0;
     fixture
-        .until_entry("clearings", "drain/n1", "is done", moved)
+        .until_entry("clearings", "drain/n1", "is done", is_done)
         .await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
@@ -103,11 +111,11 @@ async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_ex
             fixture.neighbours.block(&item);
             ("node/n1", VacateReason::Blocked)
         } else {
-            let until = DrainOrder {
+            let order = DrainOrder {
                 deadline: Some(end),
                 ..drain_order(1)
             };
-            drain(&fixture, "n1", 4, until);
+            drain(&fixture, "n1", 4, order);
             ("drain/n1", VacateReason::Drained)
         };
         until_blocker(&fixture, key, BlockerReason::NoPlace).await;
@@ -135,7 +143,7 @@ async fn a_cancelled_drain_leaves_everything_where_it_was() {
     fixture.neighbours.node("n2", 4);
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    assert!(all.len() == 1 && stays(&all[0]) && all[0].id == old.id);
+    assert!(all.len() == 1 && is_staying(&all[0]) && all[0].id == old.id);
     assert_eq!(
         fixture.verdicts().await[WORK].reason,
         WaitReason::Satisfied,
@@ -160,13 +168,13 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
     drain(&fixture, "n1", 4, drain_order(1));
     until_successor(&fixture, &old).await;
     until_ordered_to_leave(&fixture, &old).await;
-    // One of them moves, which is the limit.
+    // The limit allows one move at a time, so the other process stays.
     let limited = until_blocker(&fixture, "drain/n1", BlockerReason::DisruptionLimit).await;
     assert_eq!(limited.remaining, 2);
     assert!(
         allocations_of(&fixture.allocations().await, WORK)
             .iter()
-            .all(stays)
+            .all(is_staying)
     );
 }
 
@@ -226,7 +234,7 @@ async fn an_active_process_without_running_standby_gets_its_successor_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_and_a_drain_together_give_one_successor() {
     let (fixture, _, old) = start_on_n1().await;
-    // It is moved already, so the drain does nothing.
+    // A requested move to `n9` waits for that node, so the drain reserves no successor.
     put_request(&fixture, &request(1, Some(&old), Some("n9")));
     fixture.settle().await;
     drain(&fixture, "n1", 4, drain_order(1));
@@ -236,9 +244,9 @@ async fn a_move_and_a_drain_together_give_one_successor() {
     assert!(
         allocations_of(&fixture.allocations().await, WORK)
             .iter()
-            .all(stays)
+            .all(is_staying)
     );
-    // The move is withdrawn and the drain goes on; another move comes too late.
+    // The request is withdrawn, so the drain goes on. A second request comes too late.
     fixture.neighbours.requests.remove("req_1");
     let new = until_successor(&fixture, &old).await;
     assert!(new.request.is_none());
@@ -246,7 +254,7 @@ async fn a_move_and_a_drain_together_give_one_successor() {
     fixture.settle().await;
     fixture.report(&old, ContainerState::Ended);
     fixture
-        .until("its end to be heard of", |all| {
+        .until("the end of the old process", |all| {
             all.get(old.id.as_str()).is_none_or(|it| !it.holds())
         })
         .await;
@@ -254,7 +262,7 @@ async fn a_move_and_a_drain_together_give_one_successor() {
     let all = allocations_of(&fixture.allocations().await, WORK);
     let held: Vec<_> = all.iter().filter(|it| it.holds()).collect();
     assert!(held.len() == 1 && held[0].id == new.id, "{all:#?}");
-    assert!(stays(held[0]));
+    assert!(is_staying(held[0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,16 +277,17 @@ async fn a_successor_that_is_lost_before_its_start_is_replaced() {
     lost.health = Health::Lost;
     fixture.neighbours.nodes.put("n2", &lost);
     fixture.neighbours.node("n3", 4);
-    let again = |it: &AllocationEntry| {
+    let is_replacement = |it: &AllocationEntry| {
         let follows = it.predecessor.as_ref() == Some(&old.id);
-        follows && stays(it) && it.id != first.id
+        follows && is_staying(it) && it.id != first.id
     };
-    let next = fixture.until_one(WORK, "has another", again).await;
+    let next = fixture
+        .until_one(WORK, "has another successor", is_replacement)
+        .await;
     assert_eq!(next.node.as_str(), "n3");
 }
 
-/// An ordered end is a failure nowhere: neither as a fact about a node, nor for retries, nor for
-/// pools.
+/// The end of a vacated process is not published as a failure, whatever its cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     use ExitCause::{
@@ -295,13 +304,15 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
         Unknown,
     ];
     let fixture = Fixture::new(&[8]).await;
-    let work = |at: usize| format!("svc_1.{at}");
-    for at in 0..causes.len() {
-        fixture.neighbours.submit(&process(&work(at), Role::Active));
+    let work = |index: usize| format!("svc_1.{index}");
+    for index in 0..causes.len() {
+        fixture
+            .neighbours
+            .submit(&process(&work(index), Role::Active));
     }
     let mut old = Vec::new();
-    for at in 0..causes.len() {
-        old.push(fixture.report_running(&work(at)).await);
+    for index in 0..causes.len() {
+        old.push(fixture.report_running(&work(index)).await);
     }
     fixture.neighbours.node("n2", 8);
     fixture.settle().await;
@@ -315,16 +326,16 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
         };
         fixture.end(old, exit);
     }
-    let gone = |it: &ClearingEntry| it.remaining == 0;
+    let is_cleared = |it: &ClearingEntry| it.remaining == 0;
     fixture
-        .until_entry("clearings", "drain/n1", "is empty", gone)
+        .until_entry("clearings", "drain/n1", "is empty", is_cleared)
         .await;
     fixture.settle().await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.is_empty(), "{facts:?}");
     let all = fixture.allocations().await;
-    for at in 0..causes.len() {
-        let held = allocations_of(&all, &work(at));
+    for index in 0..causes.len() {
+        let held = allocations_of(&all, &work(index));
         assert_eq!(held.iter().filter(|it| it.holds()).count(), 1);
     }
 }

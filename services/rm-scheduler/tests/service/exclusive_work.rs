@@ -1,4 +1,5 @@
-//! Exclusive work: however a process leaves, its successor names the end it waits for (I4).
+//! Tests of exclusive work, of which two processes never run at once. However a process leaves, the
+//! successor names the attempt whose end it waits for (I4).
 
 use hayward_blocklist_api::{BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
@@ -8,13 +9,13 @@ use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{Role, Timestamp, WhenUnreachable};
 
 use super::drains::{drain, drain_order};
-use super::fixture::{Fixture, stays};
+use super::fixture::{Fixture, is_staying};
 use super::neighbours::block;
 use super::successor_requests::process;
 
 const WORK: &str = "svc_1.0";
 
-fn exclusive() -> DemandEntry {
+fn exclusive_demand() -> DemandEntry {
     DemandEntry {
         when_unreachable: WhenUnreachable::Exclusive,
         ..process(WORK, Role::Active)
@@ -57,10 +58,10 @@ const LEAVE_CAUSES: [(&str, LeaveCause); 6] = [
     }),
 ];
 
-/// Running on `n1`, with space on another node.
+/// Starts the work on `n1`. Then `n2` and `n3` have space for a successor.
 async fn start_on_n1() -> (Fixture, AllocationEntry) {
     let fixture = Fixture::new(&[4]).await;
-    fixture.neighbours.submit(&exclusive());
+    fixture.neighbours.submit(&exclusive_demand());
     let old = fixture.report_running(WORK).await;
     fixture.neighbours.node("n2", 4);
     fixture.neighbours.node("n3", 4);
@@ -73,12 +74,12 @@ async fn a_successor_of_exclusive_work_names_the_attempt_that_has_not_ended() {
     for (name, make_leave) in LEAVE_CAUSES {
         let (fixture, old) = start_on_n1().await;
         make_leave(&fixture, &old);
-        let next = |it: &AllocationEntry| stays(it) && it.id != old.id;
+        let next = |it: &AllocationEntry| is_staying(it) && it.id != old.id;
         let new = fixture.until_one(WORK, name, next).await;
         assert_eq!(new.predecessor.as_ref(), Some(&old.id), "{name}");
         // The successor of the successor waits for the same end, which is not proven yet.
         evacuate_worker(&fixture, &new);
-        let third = |it: &AllocationEntry| stays(it) && it.incarnation > new.incarnation;
+        let third = |it: &AllocationEntry| is_staying(it) && it.incarnation > new.incarnation;
         let third = fixture.until_one(WORK, name, third).await;
         assert_eq!(third.predecessor.as_ref(), Some(&old.id), "{name}");
         fixture.report(&new, ContainerState::Ended);
@@ -93,17 +94,17 @@ async fn a_successor_of_exclusive_work_names_the_attempt_that_has_not_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn exclusive_work_submitted_again_waits_for_the_end_of_its_last_attempt() {
     let (fixture, old) = start_on_n1().await;
-    let nothing = DemandEntry {
+    let without_processes = DemandEntry {
         max_processes: 0,
-        ..exclusive()
+        ..exclusive_demand()
     };
-    fixture.neighbours.submit(&nothing);
+    fixture.neighbours.submit(&without_processes);
     let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     fixture
         .until_one(WORK, "is ordered to leave", ordered_to_leave)
         .await;
-    fixture.neighbours.submit(&exclusive());
-    let next = |it: &AllocationEntry| stays(it) && it.id != old.id;
+    fixture.neighbours.submit(&exclusive_demand());
+    let next = |it: &AllocationEntry| is_staying(it) && it.id != old.id;
     let new = fixture.until_one(WORK, "is there again", next).await;
     assert_eq!(new.predecessor, Some(old.id));
 }

@@ -1,5 +1,5 @@
-//! Pools with an external planner: a good one, bad ones, an unavailable one, and the example of the
-//! documentation.
+//! Tests of pools with an external planner, a program that plans a pool over HTTP. The tests use a
+//! planner inside the test process and the example program of the documentation.
 
 mod example;
 mod failures;
@@ -25,13 +25,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::drains::{drain, drain_order};
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{job, service};
 use super::successor_requests::process;
 use test_planner::{TestPlanner, first_fit, no_steps};
 
-/// Class `out` is in pool `out`, which has the nodes from `n2` on.
-fn policy(planner: &Value) -> Value {
+/// Returns a policy with this planner for pool `out`, which has the nodes `n2` and `n3`. Class
+/// `out` is in this pool.
+fn policy_with_planner(planner: &Value) -> Value {
     json!({
         "pools": {
             "default": {},
@@ -56,7 +57,9 @@ async fn set_policy(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, C
 
 async fn use_planner(fixture: &Fixture, planner: &TestPlanner) {
     let planner = json!({ "url": planner.url, "timeout_ms": 10_000 });
-    set_policy(fixture, &policy(&planner)).await.unwrap();
+    set_policy(fixture, &policy_with_planner(&planner))
+        .await
+        .unwrap();
 }
 
 fn external_job(id: &str, user: &str, processes: u64) -> DemandEntry {
@@ -70,12 +73,12 @@ fn external_job(id: &str, user: &str, processes: u64) -> DemandEntry {
 fn count_held(all: &Allocations, work: &str) -> usize {
     allocations_of(all, work)
         .iter()
-        .filter(|it| stays(it))
+        .filter(|it| is_staying(it))
         .count()
 }
 
 async fn until_held(fixture: &Fixture, work: &str, count: usize) -> Allocations {
-    let what = format!("{count} of {work}");
+    let what = format!("{count} processes of {work}");
     fixture
         .until(&what, |all| count_held(all, work) == count)
         .await
@@ -104,18 +107,19 @@ async fn until_refused(fixture: &Fixture) -> Vec<RefusedStep> {
         let last = it.last_answer.as_ref();
         last.is_some_and(|last| last.refusals > 0)
     };
-    let found = until_planner(fixture, "steps are refused", refuses).await;
+    let found = until_planner(fixture, "refused steps", refuses).await;
     found.last_answer.unwrap().refused
 }
 
-/// Plans every recorded round again to the byte. Checks that nothing was dropped from any.
+/// Plans every recorded round again and checks that the plan is the same, and that no round dropped
+/// a step. Returns the number of rounds with a response.
 async fn replay_all_rounds(fixture: &Fixture) -> usize {
     let list: RoundList = fixture
         .client("viewer")
         .get("/v1/rounds?limit=1000")
         .await
         .unwrap();
-    let mut answers = 0;
+    let mut response_count = 0;
     for round in &list.rounds {
         assert!(round.refused.is_empty(), "{:?}", round.refused);
         if round.without_inputs.is_some() {
@@ -131,9 +135,9 @@ async fn replay_all_rounds(fixture: &Fixture) -> usize {
             round.round, comparison.differences
         );
         let inputs: Value = serde_json::from_str(text.get()).unwrap();
-        answers += usize::from(inputs["snapshot"]["outside"]["out"]["answer"].is_object());
+        response_count += usize::from(inputs["snapshot"]["outside"]["out"]["answer"].is_object());
     }
-    answers
+    response_count
 }
 
 async fn assert_kinds_of_planners(fixture: &Fixture) {
@@ -155,8 +159,8 @@ async fn assert_kinds_of_planners(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    use_planner(&fixture, &plans).await;
+    let planner = TestPlanner::start(first_fit).await;
+    use_planner(&fixture, &planner).await;
     fixture.neighbours.submit(&job("job_in", "ann"));
     fixture
         .neighbours
@@ -166,20 +170,20 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     until_held(&fixture, "svc_a.0", 1).await;
     let all = until_held(&fixture, "job_out", 5).await;
     for entry in all.values() {
-        let here = entry.work.as_str() == "job_in";
-        assert_eq!(entry.node.as_str() == "n1", here, "{entry:?}");
+        let is_on_n1 = entry.work.as_str() == "job_in";
+        assert_eq!(entry.node.as_str() == "n1", is_on_n1, "{entry:?}");
     }
     fixture
         .until_verdict("job_out", WaitReason::Satisfied)
         .await;
-    let shown = until_planner(&fixture, "it was used", |it| {
+    let shown = until_planner(&fixture, "a used response", |it| {
         let last = it.last_answer.as_ref();
         last.is_some_and(|it| it.used_in.is_some())
     })
     .await;
     assert_eq!(
         (shown.url.as_str(), shown.failures),
-        (plans.url.as_str(), 0)
+        (planner.url.as_str(), 0)
     );
     let last = shown.last_answer.unwrap();
     assert!(
@@ -189,16 +193,16 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     assert_kinds_of_planners(&fixture).await;
     // Satisfied work is not part of a request.
     fixture.settle().await;
-    let requests = plans.request_count();
+    let requests = planner.request_count();
     fixture.force_round().await;
-    assert_eq!(plans.request_count(), requests);
-    let request = plans.first_request();
+    assert_eq!(planner.request_count(), requests);
+    let request = planner.first_request();
     assert_eq!(request["format"], "hayward-planner/1");
     assert!(
         !request.to_string().contains("hush"),
         "no environment, no secrets"
     );
-    // Fair shares count nothing of the pool, and name it.
+    // Fair shares do not count the pool. They list it as externally planned.
     let shares: Shares = fixture.client("viewer").get("/v1/shares").await.unwrap();
     assert_eq!((shares.capacity, shares.held), (4, 4));
     assert_eq!(shares.outside, ["out"]);
@@ -214,21 +218,21 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_send_it_no_request() {
     let fixture = Fixture::new(&[1, 2]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    use_planner(&fixture, &plans).await;
+    let planner = TestPlanner::start(first_fit).await;
+    use_planner(&fixture, &planner).await;
     fixture.neighbours.submit(&external_job("job_a", "ann", 2));
     let before = until_held(&fixture, "job_a", 2).await;
     for entry in before.values() {
         fixture.report(entry, ContainerState::Running);
     }
     let victim = before.keys().next().unwrap().clone();
-    plans.respond_with(no_steps);
+    planner.respond_with(no_steps);
     fixture.neighbours.submit(&external_job("job_b", "ben", 1));
     let has_detail = |it: &VerdictEntry| it.detail.contains("and gave no reason");
     fixture
         .until_verdict_matches("job_b", "has no detail", has_detail)
         .await;
-    let requests = plans.request_count();
+    let requests = planner.request_count();
     let body = json!({ "rounds": 3 });
     let forecast: Forecast = fixture
         .client("operator")
@@ -238,21 +242,22 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_send_it_
     assert!(forecast.starts.is_empty());
     assert!(forecast.waits.iter().any(|it| it.work.as_str() == "job_b"));
     let preempted = victim.clone();
-    plans.respond_with(move |request| {
+    planner.respond_with(move |request| {
         json!({
             "revision": request["revision"],
             "vacates": [{ "allocation": preempted, "detail": "ben has nothing" }],
         })
     });
-    // The same request is repeated after a while, another one is sent at once.
+    // An unchanged request is repeated only after a while. New work changes the request, so the
+    // scheduler sends it at once.
     fixture.neighbours.submit(&external_job("job_c", "ben", 1));
     let leaves = |all: &Allocations| all[&victim].vacate.is_some();
-    let all = fixture.until("room is made", leaves).await;
-    assert!(plans.request_count() > requests);
+    let all = fixture.until("the victim to leave", leaves).await;
+    assert!(planner.request_count() > requests);
     let why = all[&victim].vacate.clone().unwrap();
     assert_eq!(why.reason, VacateReason::Preempted);
     assert!(why.detail.ends_with("ben has nothing"), "{}", why.detail);
-    plans.respond_with(|request| {
+    planner.respond_with(|request| {
         let grants = json!([{ "work": "job_b", "node": "n2" }]);
         json!({ "revision": request["revision"], "grants": grants })
     });
@@ -269,9 +274,9 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_send_it_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_external_planner_provides_the_successor_before_the_order_to_leave() {
     let fixture = Fixture::new(&[1, 4]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    use_planner(&fixture, &plans).await;
-    // One process bound to this node, and one of the same service that may move; one at a time.
+    let planner = TestPlanner::start(first_fit).await;
+    use_planner(&fixture, &planner).await;
+    // Two processes of one service, of which one may move at a time. The first is bound to `n2`.
     let mut bound = process("svc_1.0", Role::Active);
     bound.machines = vec!["n2".parse().unwrap()];
     let free = process("svc_1.1", Role::Active);
@@ -283,37 +288,37 @@ async fn an_external_planner_provides_the_successor_before_the_order_to_leave() 
     let old = allocations_of(&fixture.allocations().await, "svc_1.1").remove(0);
     drain(&fixture, "n2", 4, drain_order(1));
     fixture.settle().await;
-    assert!(fixture.allocations().await.values().all(stays));
+    assert!(fixture.allocations().await.values().all(is_staying));
     fixture.neighbours.node("n3", 4);
-    let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
+    let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && is_staying(it);
     let new = fixture
-        .until_one("svc_1.1", "has its next place", follows)
+        .until_one("svc_1.1", "has a successor", follows)
         .await;
     assert_eq!(new.node.as_str(), "n3");
     let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     let left = fixture
-        .until_one("svc_1.1", "is notified", ordered_to_leave)
+        .until_one("svc_1.1", "is vacated", ordered_to_leave)
         .await;
     assert_eq!(left.vacate.unwrap().reason, VacateReason::Drained);
     assert!(
         allocations_of(&fixture.allocations().await, "svc_1.0")
             .iter()
-            .all(stays)
+            .all(is_staying)
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_reports_all_faults_of_a_planner_and_views_need_permission() {
     let fixture = Fixture::new(&[1]).await;
-    let wrong = json!({ "url": "ftp://x", "timeout_ms": 1 });
-    let mut bad = policy(&wrong);
-    bad["pools"]["out"]["queues"] = json!({ "queues": { "a": { "submit_acl": "*" } } });
-    let error = set_policy(&fixture, &bad).await.unwrap_err();
+    let invalid_planner = json!({ "url": "ftp://x", "timeout_ms": 1 });
+    let mut invalid_policy = policy_with_planner(&invalid_planner);
+    invalid_policy["pools"]["out"]["queues"] = json!({ "queues": { "a": { "submit_acl": "*" } } });
+    let error = set_policy(&fixture, &invalid_policy).await.unwrap_err();
     let errors = &error.problem().unwrap().errors;
     let pointers: Vec<&str> = errors.iter().map(|it| it.pointer.as_str()).collect();
-    let at = "/pools/out/planner";
-    let (ms, url) = (format!("{at}/timeout_ms"), format!("{at}/url"));
-    assert_eq!(pointers, [at, ms.as_str(), url.as_str()]);
+    let path = "/pools/out/planner";
+    let (ms, url) = (format!("{path}/timeout_ms"), format!("{path}/url"));
+    assert_eq!(pointers, [path, ms.as_str(), url.as_str()]);
     for (name, expected) in [("ann", Code::Forbidden), ("job-converter", Code::Forbidden)] {
         let outcome: Result<Planners, _> = fixture.client(name).get("/v1/planners").await;
         let code = outcome.unwrap_err().problem().unwrap().code;

@@ -1,4 +1,5 @@
-//! The fixture: one rm-scheduler and its simulated neighbours.
+//! The fixture of the service tests: one rm-scheduler on a real Postgres, and its simulated
+//! neighbours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +24,10 @@ use tokio::runtime::Runtime;
 
 use super::neighbours::{Neighbours, container, node};
 
-/// No step takes a tenth of this. It ends a test that would wait for ever.
+/// Time limit of one wait. It ends a test whose condition never becomes true.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Published allocations, by id.
 pub type Allocations = BTreeMap<String, AllocationEntry>;
 
 pub struct Fixture {
@@ -33,6 +35,7 @@ pub struct Fixture {
     pub settings: Settings,
     keys: Keys,
     running: Option<Replica>,
+    /// Number of rounds forced so far, see [`Self::force_round`].
     probes: AtomicU64,
     database: TestDatabase,
     _folder: tempfile::TempDir,
@@ -75,14 +78,14 @@ impl Replica {
 }
 
 impl Fixture {
-    /// Nodes `n1`, `n2` and so on with these quanta.
+    /// Starts a scheduler for the nodes `n1`, `n2` and so on, which have these quanta.
     pub async fn new(quanta: &[u64]) -> Self {
         let mut fixture = Self::not_started(quanta).await;
         fixture.start().await;
         fixture
     }
 
-    /// Without a started scheduler.
+    /// Creates the same fixture without starting the scheduler.
     pub async fn not_started(quanta: &[u64]) -> Self {
         let shared = [SharedMigrations {
             name: "publication",
@@ -147,7 +150,7 @@ impl Fixture {
         self.running = Some(replica);
     }
 
-    /// Kills the scheduler at any instant: without a last commit, and without returning the lease.
+    /// Kills the scheduler: without a last commit, and without returning the lease.
     pub fn kill(&mut self) {
         if let Some(replica) = self.running.take() {
             replica.runtime.shutdown_background();
@@ -159,11 +162,12 @@ impl Fixture {
         self.start().await;
     }
 
-    /// Another replica on the same database.
+    /// Starts another replica on the same database.
     pub async fn second_replica(&self) -> Replica {
         Replica::start(&self.settings).await
     }
 
+    /// Kills the scheduler and uses this replica instead.
     pub fn take_over(&mut self, replica: Replica) {
         self.kill();
         self.running = Some(replica);
@@ -207,7 +211,7 @@ impl Fixture {
         Client::new([&self.running.as_ref().unwrap().url], TokenSource::none()).unwrap()
     }
 
-    /// Follows a publication until it satisfies the condition.
+    /// Follows a publication until `find` returns a value. `what` describes the awaited state.
     async fn follow<T: DeserializeOwned, R>(
         &self,
         name: &str,
@@ -299,8 +303,8 @@ impl Fixture {
     pub async fn block(&self, block: &BlockEntry) {
         self.neighbours.block(block);
         let number = block.removal_no;
-        let known = |it: &ClearingEntry| it.number == number;
-        self.until_entry("clearings", &block.key(), "is in force", known)
+        let is_in_force = |it: &ClearingEntry| it.number == number;
+        self.until_entry("clearings", &block.key(), "is in force", is_in_force)
             .await;
     }
 
@@ -318,7 +322,7 @@ impl Fixture {
         update.changed
     }
 
-    /// Ends a process without an order.
+    /// Reports the end of a process with this exit, as container-manager would.
     pub fn end(&self, allocation: &AllocationEntry, exit: Exit) {
         let mut entry = container(allocation, ContainerState::Ended);
         entry.exit = Some(exit);
@@ -329,7 +333,7 @@ impl Fixture {
 
     /// Reports the allocation of this work as running, and waits for that.
     pub async fn report_running(&self, work: &str) -> AllocationEntry {
-        let granted = self.until_one(work, "is there", stays).await;
+        let granted = self.until_one(work, "is there", is_staying).await;
         self.report(&granted, ContainerState::Running);
         let is_running = |entry: &AllocationEntry| {
             entry.id == granted.id && entry.state == AllocationState::Running
@@ -349,7 +353,7 @@ impl Fixture {
         update.changed
     }
 
-    /// The first column of a query, as text.
+    /// Returns the first column of a query, as text.
     pub async fn rows(&self, sql: &'static str) -> Vec<String> {
         let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
             .await
@@ -374,13 +378,13 @@ impl Fixture {
             .put(allocation.id.as_str(), &entry);
     }
 
-    /// Waits until rounds change nothing any more: all changes of neighbours are absorbed, a probe
-    /// caused a round, and the revision stayed.
+    /// Waits until all changes of neighbours are absorbed and a further round does not change the
+    /// revision.
     pub async fn settle(&self) {
         self.neighbours.until_absorbed().await;
-        // The present round may have begun before.
+        // The current round may have begun before the changes arrived.
         self.force_round().await;
-        until("quiet", async || {
+        until("a round without changes", async || {
             let before = self.revision();
             self.force_round().await;
             (self.revision() == before).then_some(())
@@ -388,12 +392,15 @@ impl Fixture {
         .await;
     }
 
-    /// Confirms the ends of all allocations with an order to leave, until there are none.
+    /// Reports the end of each vacated allocation, until no allocation is leaving.
     pub async fn confirm_all_ends(&self) -> Allocations {
         loop {
             self.settle().await;
             let all = self.allocations().await;
-            let leaving: Vec<_> = all.values().filter(|it| it.holds() && !stays(it)).collect();
+            let leaving: Vec<_> = all
+                .values()
+                .filter(|it| it.holds() && !is_staying(it))
+                .collect();
             if leaving.is_empty() {
                 return all;
             }
@@ -403,7 +410,8 @@ impl Fixture {
         }
     }
 
-    /// Makes a harmless change and waits for the round that absorbed it.
+    /// Changes the node `probe`, which has no space, and waits for the round that absorbed the
+    /// change.
     pub async fn force_round(&self) {
         let now = self.shares().await.map_or(0, |shares| shares.round);
         let mut probe = node("probe", 0);
@@ -422,6 +430,7 @@ impl Drop for Fixture {
     }
 }
 
+/// Returns the allocations of this work.
 pub fn allocations_of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
     all.values()
         .filter(|entry| entry.work.as_str() == work)
@@ -429,7 +438,7 @@ pub fn allocations_of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
         .collect()
 }
 
-/// Holds quanta and has no order to leave.
-pub fn stays(entry: &AllocationEntry) -> bool {
+/// Returns true if the allocation has not ended and is not vacated.
+pub fn is_staying(entry: &AllocationEntry) -> bool {
     entry.state != AllocationState::Ended && entry.vacate.is_none()
 }

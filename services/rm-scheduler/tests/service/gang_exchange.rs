@@ -1,4 +1,5 @@
-//! Tasks take the places of their placeholders.
+//! Tests of gangs. A placeholder holds space for a task that does not exist yet. When the task is
+//! submitted, its process replaces the placeholder on the same node.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -14,7 +15,7 @@ use super::neighbours::{block, job, node};
 
 const GROUP: &str = "app_1.g0";
 
-fn placeholders(members: u64, quanta: u64) -> DemandEntry {
+fn placeholder_demand(members: u64, quanta: u64) -> DemandEntry {
     DemandEntry {
         size: Size::memory(quanta * GIB),
         max_processes: members,
@@ -26,7 +27,7 @@ fn placeholders(members: u64, quanta: u64) -> DemandEntry {
     }
 }
 
-fn task(id: &str, quanta: u64, replaces: Option<&AllocationId>) -> DemandEntry {
+fn task_demand(id: &str, quanta: u64, replaces: Option<&AllocationId>) -> DemandEntry {
     let part = Part {
         replaces: replaces.cloned(),
     };
@@ -40,23 +41,23 @@ fn task(id: &str, quanta: u64, replaces: Option<&AllocationId>) -> DemandEntry {
     }
 }
 
-fn staying(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+fn held_allocations(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
     let all = allocations_of(all, work).into_iter();
     all.filter(AllocationEntry::holds).collect()
 }
 
 impl Fixture {
     async fn until_placeholders(&self, members: u64, quanta: u64) -> Vec<AllocationEntry> {
-        self.neighbours.submit(&placeholders(members, quanta));
+        self.neighbours.submit(&placeholder_demand(members, quanta));
         let all = self
             .until("placeholders", |all| {
-                staying(all, GROUP).len() as u64 == members
+                held_allocations(all, GROUP).len() as u64 == members
             })
             .await;
-        staying(&all, GROUP)
+        held_allocations(&all, GROUP)
     }
 
-    /// Waits for a round after all changes so far.
+    /// Submits a small job and waits for its process. Then a round has absorbed all changes so far.
     async fn until_another_round(&self, probe: &str) {
         let mut small = job(probe, "ann");
         (small.max_processes, small.remaining_tasks) = (1, 1);
@@ -76,7 +77,7 @@ async fn a_task_takes_the_node_of_its_placeholder() {
     }
     fixture
         .neighbours
-        .submit(&task("app_1.0", 2, Some(&held[0].id)));
+        .submit(&task_demand("app_1.0", 2, Some(&held[0].id)));
     let is_there = AllocationEntry::holds;
     let process = fixture.until_one("app_1.0", "is there", is_there).await;
     assert_eq!(process.node, held[0].node);
@@ -87,16 +88,25 @@ async fn a_task_takes_the_node_of_its_placeholder() {
     assert_eq!(ended.state, AllocationState::Ended);
     let reason = ended.vacate.as_ref().map(|it| it.reason);
     assert_eq!(reason, Some(VacateReason::Replaced));
-    // Its space goes to other work, and no replacement is granted without a request.
+    // The rest of the space goes to other work. No new placeholder is granted, although the demand
+    // still lists two.
     fixture.until_another_round("job_p").await;
-    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
-    let mut fewer = placeholders(1, 3);
-    fewer.settled.insert(held[0].id.clone());
-    fixture.neighbours.submit(&fewer);
+    assert_eq!(
+        held_allocations(&fixture.allocations().await, GROUP).len(),
+        1
+    );
+    let mut one_placeholder = placeholder_demand(1, 3);
+    one_placeholder.settled.insert(held[0].id.clone());
+    fixture.neighbours.submit(&one_placeholder);
     fixture
-        .until("its burial", |all| !all.contains_key(held[0].id.as_str()))
+        .until("the removal of the placeholder", |all| {
+            !all.contains_key(held[0].id.as_str())
+        })
         .await;
-    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
+    assert_eq!(
+        held_allocations(&fixture.allocations().await, GROUP).len(),
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,12 +122,15 @@ async fn a_task_goes_to_another_node_if_that_of_its_placeholder_is_closed() {
     fixture.settle().await;
     fixture
         .neighbours
-        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+        .submit(&task_demand("app_1.0", 3, Some(&held[0].id)));
     fixture.neighbours.node("n2", 2);
     fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
-    assert!(staying(&all, "app_1.0").is_empty(), "there is no room");
-    assert!(all[held[0].id.as_str()].holds(), "and its place is kept");
+    assert!(
+        held_allocations(&all, "app_1.0").is_empty(),
+        "no open node has enough space"
+    );
+    assert!(all[held[0].id.as_str()].holds(), "the placeholder stays");
     fixture.neighbours.node("n3", 4);
     let is_there = AllocationEntry::holds;
     let process = fixture.until_one("app_1.0", "is there", is_there).await;
@@ -134,22 +147,22 @@ async fn exchanges_never_overcommit_a_node() {
     fixture.neighbours.submit(&other);
     fixture
         .until("the node to be full", |all| {
-            staying(all, "job_o").len() == 2
+            held_allocations(all, "job_o").len() == 2
         })
         .await;
-    // Larger than its placeholder, and nothing more is free.
+    // The task is larger than its placeholder, and the node has no free space.
     fixture
         .neighbours
-        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+        .submit(&task_demand("app_1.0", 3, Some(&held[0].id)));
     fixture.neighbours.node("n2", 1);
     fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
-    assert!(staying(&all, "app_1.0").is_empty());
+    assert!(held_allocations(&all, "app_1.0").is_empty());
     assert!(all[held[0].id.as_str()].holds());
 }
 
-/// Two placeholders of 2 on a node of 4. One task of 4 would need the space of both; the other task
-/// fits into its own.
+/// Two placeholders of 2 quanta fill a node. A task of 4 quanta would need the space of both, and a
+/// task of 5 quanta fits nowhere. So both placeholders stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_space_of_a_placeholder_that_stays_is_not_used() {
     let fixture = Fixture::new(&[4, 1, 1]).await;
@@ -157,23 +170,27 @@ async fn the_space_of_a_placeholder_that_stays_is_not_used() {
     for (own, other) in [(0, 1), (1, 0)] {
         fixture
             .neighbours
-            .submit(&task("app_1.0", 4, Some(&held[own].id)));
+            .submit(&task_demand("app_1.0", 4, Some(&held[own].id)));
         fixture
             .neighbours
-            .submit(&task("app_1.1", 5, Some(&held[other].id)));
+            .submit(&task_demand("app_1.1", 5, Some(&held[other].id)));
         fixture.until_another_round(&format!("job_p{own}")).await;
         let all = fixture.allocations().await;
-        assert!(staying(&all, "app_1.0").is_empty());
-        assert!(staying(&all, "app_1.1").is_empty());
-        assert_eq!(staying(&all, GROUP).len(), 2, "both stay");
+        assert!(held_allocations(&all, "app_1.0").is_empty());
+        assert!(held_allocations(&all, "app_1.1").is_empty());
+        assert_eq!(
+            held_allocations(&all, GROUP).len(),
+            2,
+            "both placeholders stay"
+        );
     }
 }
 
-/// The owner learns that it leaves, and decides what follows.
+/// The owner of the task sees that the process leaves, and decides what follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_leaves_its_node_gets_no_second_process() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.neighbours.submit(&task("app_1.0", 1, None));
+    fixture.neighbours.submit(&task_demand("app_1.0", 1, None));
     let process = fixture.report_running("app_1.0").await;
     let name = process.node.to_string();
     fixture.neighbours.node("n2", 4);
@@ -203,14 +220,14 @@ async fn a_task_that_leaves_its_node_gets_no_second_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_task_is_not_run_again_before_it_is_settled() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.neighbours.submit(&task("app_1.0", 1, None));
+    fixture.neighbours.submit(&task_demand("app_1.0", 1, None));
     let process = fixture.report_running("app_1.0").await;
     fixture.report(&process, ContainerState::Ended);
     fixture
         .until_one("app_1.0", "ended", |it| !it.holds())
         .await;
     fixture.until_another_round("job_p").await;
-    assert!(staying(&fixture.allocations().await, "app_1.0").is_empty());
+    assert!(held_allocations(&fixture.allocations().await, "app_1.0").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,16 +241,23 @@ async fn a_lost_placeholder_is_granted_again_when_its_owner_asks() {
         gone
     });
     fixture
-        .until("the loss", |all| !all[held[0].id.as_str()].holds())
+        .until("the end of the lost placeholder", |all| {
+            !all[held[0].id.as_str()].holds()
+        })
         .await;
     fixture.neighbours.node("n3", 4);
     fixture.until_another_round("job_p").await;
-    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
-    let mut again = placeholders(2, 3);
-    again.settled.insert(held[0].id.clone());
-    fixture.neighbours.submit(&again);
+    assert_eq!(
+        held_allocations(&fixture.allocations().await, GROUP).len(),
+        1
+    );
+    let mut two_placeholders = placeholder_demand(2, 3);
+    two_placeholders.settled.insert(held[0].id.clone());
+    fixture.neighbours.submit(&two_placeholders);
     fixture
-        .until("the repair", |all| staying(all, GROUP).len() == 2)
+        .until("two placeholders", |all| {
+            held_allocations(all, GROUP).len() == 2
+        })
         .await;
 }
 
@@ -243,22 +267,22 @@ async fn an_exchange_is_atomic_over_a_crash() {
     let held = fixture.until_placeholders(1, 3).await;
     fixture
         .neighbours
-        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+        .submit(&task_demand("app_1.0", 3, Some(&held[0].id)));
     fixture.restart().await;
     let is_there = AllocationEntry::holds;
     fixture.until_one("app_1.0", "is there", is_there).await;
     let all = fixture.allocations().await;
-    assert_eq!(staying(&all, "app_1.0").len(), 1);
-    assert!(staying(&all, GROUP).is_empty());
+    assert_eq!(held_allocations(&all, "app_1.0").len(), 1);
+    assert!(held_allocations(&all, GROUP).is_empty());
     fixture.restart().await;
     fixture
-        .until("the same", |all| {
-            staying(all, "app_1.0").len() == 1 && staying(all, GROUP).is_empty()
+        .until("the task without its placeholder", |all| {
+            held_allocations(all, "app_1.0").len() == 1 && held_allocations(all, GROUP).is_empty()
         })
         .await;
 }
 
-/// A refused exchange restores a placeholder that was never gone.
+/// An exchange that is refused leaves the placeholder as it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placeholder_on_a_blocked_node_breaks_no_invariant() {
     let fixture = Fixture::new(&[4]).await;
@@ -269,14 +293,14 @@ async fn a_placeholder_on_a_blocked_node_breaks_no_invariant() {
     fixture.settle().await;
     fixture
         .neighbours
-        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+        .submit(&task_demand("app_1.0", 3, Some(&held[0].id)));
     fixture.neighbours.node("n2", 1);
     fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
-    assert!(all[held[0].id.as_str()].holds(), "its place is kept");
-    assert!(staying(&all, "app_1.0").is_empty());
+    assert!(all[held[0].id.as_str()].holds(), "the placeholder stays");
+    assert!(held_allocations(&all, "app_1.0").is_empty());
     let viewer = fixture.client("viewer");
-    let seen = until("blocked nodes looked at", async || {
+    let seen = until("a check of the rule about blocked nodes", async || {
         let all: Invariants = viewer.get("/v1/invariants").await.unwrap();
         let rule = all.rules.into_iter().find(|it| it.id == "I16")?;
         (rule.examined > 0).then_some(rule)

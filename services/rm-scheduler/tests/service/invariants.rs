@@ -1,4 +1,5 @@
-//! `GET /v1/invariants` on a working scheduler.
+//! Tests of `GET /v1/invariants`, the results of the invariants that the scheduler checks on
+//! itself.
 
 use hayward_service::Code;
 use hayward_service::client::ClientError;
@@ -24,13 +25,13 @@ async fn invariants_hold_on_a_working_scheduler() {
         demand.max_processes = 3;
         fixture.neighbours.submit(&demand);
     }
-    fixture.until("four", |all| all.len() == 4).await;
+    fixture.until("four processes", |all| all.len() == 4).await;
     let viewer = fixture.client("viewer");
-    let seen = until("all rules looked at", async || {
+    let seen = until("a check of all rules", async || {
         let all: Invariants = viewer.get(PATH).await.unwrap();
-        let rest = all.rules.iter();
-        let known = rest.clone().all(|it| it.result != RuleResult::NotChecked);
-        let examined = rest.filter(|it| it.id == "I20").all(|it| it.examined == 2);
+        let rules = all.rules.iter();
+        let known = rules.clone().all(|it| it.result != RuleResult::NotChecked);
+        let examined = rules.filter(|it| it.id == "I20").all(|it| it.examined == 2);
         (known && examined).then_some(all)
     })
     .await;
@@ -59,11 +60,11 @@ async fn invariants_hold_on_a_working_scheduler() {
     assert!(seen.rules.iter().all(|it| it.why.is_none()), "{seen:#?}");
 
     let refused = |outcome: Result<Invariants, ClientError>| {
-        let error = outcome.expect_err("it is not for everybody");
+        let error = outcome.expect_err("a refusal");
         error.problem().expect("a problem document").code
     };
-    let stranger = fixture.anonymous_client().get(PATH).await;
-    assert_eq!(refused(stranger), Code::Unauthenticated);
+    let anonymous = fixture.anonymous_client().get(PATH).await;
+    assert_eq!(refused(anonymous), Code::Unauthenticated);
     let submitter = fixture.client("ann").get(PATH).await;
     assert_eq!(refused(submitter), Code::Forbidden);
 }

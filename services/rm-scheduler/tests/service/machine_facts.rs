@@ -1,4 +1,5 @@
-//! Facts about nodes: `failures` and `machines`.
+//! Tests of two publications about nodes. `failures` has facts for and against a node, for example
+//! failed and successful attempts. `machines` has the nodes with their pool and quanta.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
@@ -6,14 +7,14 @@ use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::evidence::{FactEntry, MachineEntry, What};
 use hayward_vocabulary::{Exit, ExitCause};
 
-use super::fixture::{Allocations, Fixture, stays};
+use super::fixture::{Allocations, Fixture, is_staying};
 use super::neighbours::{job, node};
 
 async fn submit_one(fixture: &Fixture, work: &str) -> AllocationEntry {
     let mut demand = job(work, "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    fixture.until_one(work, "is there", stays).await
+    fixture.until_one(work, "is there", is_staying).await
 }
 
 fn failed_exit(cause: ExitCause) -> Exit {
@@ -28,9 +29,9 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
     let mut fixture = Fixture::new(&[4]).await;
     let first = submit_one(&fixture, "job_a").await;
     fixture.end(&first, failed_exit(ExitCause::LaunchFailed));
-    let bad = |fact: &FactEntry| fact.what == What::Failed;
+    let is_failure = |fact: &FactEntry| fact.what == What::Failed;
     let fact: FactEntry = fixture
-        .until_entry("failures", first.id.as_str(), "is notified", bad)
+        .until_entry("failures", first.id.as_str(), "is a failure", is_failure)
         .await;
     let attempt = fact.attempt.as_ref().unwrap();
     assert_eq!((fact.node.as_str(), attempt.work.as_str()), ("n1", "job_a"));
@@ -40,12 +41,14 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
 
     // An attempt that ran is marked so.
     let second = fixture
-        .until_one("job_a", "again", |it| stays(it) && it.id != first.id)
+        .until_one("job_a", "has a successor", |it| {
+            is_staying(it) && it.id != first.id
+        })
         .await;
     fixture.report(&second, ContainerState::Running);
     fixture.end(&second, failed_exit(ExitCause::UserError));
     let second: FactEntry = fixture
-        .until_entry("failures", second.id.as_str(), "is notified", bad)
+        .until_entry("failures", second.id.as_str(), "is a failure", is_failure)
         .await;
     fixture.kill();
     fixture.start().await;
@@ -63,20 +66,22 @@ async fn an_ordered_end_and_a_success_are_no_facts() {
     fixture
         .until_one("job_a", "is ordered to leave", ordered_to_leave)
         .await;
-    // It failed after the order to end.
+    // The attempt failed after the vacate.
     fixture.end(&first, failed_exit(ExitCause::UserError));
     let second = submit_one(&fixture, "job_b").await;
     fixture.end(&second, Exit::of(ExitCause::Success, "done"));
     fixture.settle().await;
-    // Placed by the offer of its node before the restart, which is no failure.
+    // `not_offered`: the node no longer offers what it offered at the grant. That is no failure.
     let third = submit_one(&fixture, "job_c").await;
     let refused = Exit {
         cause_code: Some("not_offered".into()),
         ..Exit::of(ExitCause::Node, "this node runs no images")
     };
     fixture.end(&third, refused);
-    let successor = |it: &AllocationEntry| stays(it) && it.id != third.id;
-    fixture.until_one("job_c", "its successor", successor).await;
+    let successor = |it: &AllocationEntry| is_staying(it) && it.id != third.id;
+    fixture
+        .until_one("job_c", "has a successor", successor)
+        .await;
     assert!(fixture.entries::<FactEntry>("failures").await.is_empty());
 }
 
@@ -90,12 +95,14 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     fixture.end(&first, failed_exit(ExitCause::Node));
     let any_fact = |_: &FactEntry| true;
     fixture
-        .until_entry("failures", first.id.as_str(), "is notified", any_fact)
+        .until_entry("failures", first.id.as_str(), "is published", any_fact)
         .await;
-    // An attempt from before the failure proves nothing by a good end.
+    // The success of an attempt that began before the failure proves nothing.
     fixture.end(&before, Exit::of(ExitCause::Success, "done"));
     let after = fixture
-        .until_one("job_a", "again", |it| stays(it) && it.id != first.id)
+        .until_one("job_a", "has a successor", |it| {
+            is_staying(it) && it.id != first.id
+        })
         .await;
     fixture.report(&after, ContainerState::Running);
     let worked = |fact: &FactEntry| fact.what == What::Worked;
@@ -107,9 +114,9 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     assert!(!facts.contains_key(before.id.as_str()));
     // A later failure counts.
     fixture.end(&after, failed_exit(ExitCause::UserLimit));
-    let bad = |fact: &FactEntry| fact.what == What::Failed;
+    let is_failure = |fact: &FactEntry| fact.what == What::Failed;
     fixture
-        .until_entry("failures", after.id.as_str(), "failed", bad)
+        .until_entry("failures", after.id.as_str(), "is a failure", is_failure)
         .await;
 }
 
@@ -121,12 +128,14 @@ async fn facts_are_bounded_for_each_node() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 12;
     fixture.neighbours.submit(&demand);
-    let all = fixture.until("all of it", |all| all.len() == 12).await;
+    let all = fixture
+        .until("twelve processes", |all| all.len() == 12)
+        .await;
     for entry in all.values() {
         fixture.end(entry, failed_exit(ExitCause::LaunchFailed));
     }
-    let over = |all: &Allocations| all.values().filter(|it| !it.holds()).count() == 12;
-    fixture.until("all over", over).await;
+    let all_ended = |all: &Allocations| all.values().filter(|it| !it.holds()).count() == 12;
+    fixture.until("twelve ends", all_ended).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     for node in ["n1", "n2"] {
         let here = facts.values().filter(|it| it.node.as_str() == node).count();
@@ -144,7 +153,7 @@ async fn a_fact_is_published_for_a_limited_time() {
     let any_fact = |_: &FactEntry| true;
     let key = first.id.as_str();
     fixture
-        .until_entry("failures", key, "is notified", any_fact)
+        .until_entry("failures", key, "is published", any_fact)
         .await;
     fixture.until_withdrawn("failures", key).await;
 }
@@ -153,7 +162,7 @@ async fn a_fact_is_published_for_a_limited_time() {
 async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     let fixture = Fixture::new(&[4]).await;
     fixture.settle().await;
-    let what = |what: What| {
+    let until_fact = |what: What| {
         let fixture = &fixture;
         async move {
             hayward_testkit::until("the fact", async || {
@@ -168,10 +177,10 @@ async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     for health in [Health::Suspect, Health::Lost] {
         silent.health = health;
         fixture.neighbours.nodes.put("n1", &silent);
-        what(What::Silenced).await;
+        until_fact(What::Silenced).await;
     }
     fixture.neighbours.node("n1", 4);
-    what(What::Heard).await;
+    until_fact(What::Heard).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.keys().all(|key| key.starts_with("node/n1/")));
 }

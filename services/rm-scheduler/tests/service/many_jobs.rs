@@ -1,5 +1,5 @@
-//! Many jobs on many nodes. `HAYWARD_MANY_NODES` and `HAYWARD_MANY_JOBS` set the numbers; times are
-//! printed and not checked.
+//! Load test: many jobs on many nodes. `HAYWARD_MANY_NODES` and `HAYWARD_MANY_JOBS` set the
+//! numbers. Times are printed and not checked.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ fn env_or_default(variable: &str, default: usize) -> usize {
         .unwrap_or(default)
 }
 
-/// Waits for a round without decisions. With many jobs, nearly each round writes accounts.
+/// Waits for a round without decisions. `Fixture::settle` would not end here, because with many
+/// jobs nearly every round changes stored deficits.
 async fn until_idle_round(fixture: &Fixture) {
     until("a round that decides nothing", async || {
         fixture.force_round().await;
@@ -42,13 +43,13 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     let mut fixture = Fixture::not_started(&[]).await;
     fixture.settings.server.lease_ms = 5_000;
     let fleet: Vec<_> = (0..nodes)
-        .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
+        .map(|index| (format!("n{index:05}"), node(&format!("n{index:05}"), 16)))
         .collect();
     fixture.neighbours.nodes.put_all(&fleet);
     let jobs: Vec<_> = (0..work)
-        .map(|at| {
-            let name = format!("job_{at:06}");
-            let mut demand = job(&name, &format!("user{}", at % 97));
+        .map(|index| {
+            let name = format!("job_{index:06}");
+            let mut demand = job(&name, &format!("user{}", index % 97));
             demand.max_processes = 4;
             (name, demand)
         })
@@ -57,7 +58,7 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     let started = Instant::now();
     fixture.start().await;
     let expected = quanta.min(u64::try_from(work * 4).unwrap());
-    // In parts of ten thousand, each with its own time limit.
+    // Each step of ten thousand quanta has its own time limit.
     for part in 1..=expected.div_ceil(10_000) {
         let goal = expected.min(part * 10_000);
         let held = async || fixture.shares().await.filter(|shares| shares.held >= goal);

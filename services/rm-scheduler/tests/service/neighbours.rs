@@ -1,4 +1,5 @@
-//! Simulated neighbours with their five publications.
+//! Simulated neighbours of rm-scheduler with their five publications, and example entries of these
+//! publications.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl Neighbours {
     }
 }
 
-/// A healthy node with this many quanta.
+/// Returns a healthy node with this number of quanta.
 pub fn node(name: &str, quanta: u64) -> NodeEntry {
     NodeEntry {
         node: NodeName::new(name).unwrap(),
@@ -101,7 +102,7 @@ pub fn node(name: &str, quanta: u64) -> NodeEntry {
     }
 }
 
-fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
+fn new_demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
     let launch = Launch {
         program: Program::Command {
             argv: vec!["/bin/true".into()],
@@ -140,20 +141,20 @@ fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
     }
 }
 
-/// A large job whose tasks take a second.
+/// Returns a job with up to 1000 processes of one quantum, and a million tasks of one second.
 pub fn job(id: &str, user: &str) -> DemandEntry {
-    demand(id, WorkKind::Job, user, 1)
+    new_demand(id, WorkKind::Job, user, 1)
 }
 
 pub fn service(id: &str, user: &str) -> DemandEntry {
-    demand(id, WorkKind::Service, user, 1)
+    new_demand(id, WorkKind::Service, user, 1)
 }
 
 pub fn reservation(id: &str, user: &str, quanta: u64) -> DemandEntry {
-    demand(id, WorkKind::Reservation, user, quanta)
+    new_demand(id, WorkKind::Reservation, user, quanta)
 }
 
-/// A block with evacuation.
+/// Returns a block that evacuates its node or worker at once. Without `end` it is permanent.
 pub fn block(kind: BlockKind, identifier: &str, end: Option<Timestamp>) -> BlockEntry {
     BlockEntry {
         kind,
@@ -171,7 +172,7 @@ pub fn block(kind: BlockKind, identifier: &str, end: Option<Timestamp>) -> Block
     }
 }
 
-/// The container of an allocation.
+/// Returns the container of an allocation.
 pub fn container(
     allocation: &hayward_rm_scheduler_api::AllocationEntry,
     state: ContainerState,

@@ -1,11 +1,11 @@
-//! Allocations on failing nodes, and with silent neighbours.
+//! Tests of allocations on lost, suspect and offline nodes, and while a neighbour is silent.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationState, ClosedEntry, VacateReason, WaitReason};
 use hayward_vocabulary::ExitCause;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{job, node, service};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
     fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].state, AllocationState::Ended);
-    assert_eq!(all.values().filter(|entry| stays(entry)).count(), 1);
+    assert_eq!(all.values().filter(|entry| is_staying(entry)).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn a_suspect_node_keeps_its_allocations_and_gets_no_new_ones() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    fixture.until("one", |all| all.len() == 1).await;
+    fixture.until("one process", |all| all.len() == 1).await;
     let mut suspect = node("n1", 2);
     suspect.health = Health::Suspect;
     fixture.neighbours.nodes.put("n1", &suspect);
@@ -58,21 +58,23 @@ async fn a_suspect_node_keeps_its_allocations_and_gets_no_new_ones() {
     fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 1);
-    assert!(all.values().all(stays));
+    assert!(all.values().all(is_staying));
     fixture.neighbours.node("n1", 2);
-    fixture.until("two", |all| all.len() == 2).await;
+    fixture.until("two processes", |all| all.len() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_leave_an_offline_node() {
     let fixture = Fixture::new(&[2]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("both", |all| all.len() == 2).await;
+    fixture.until("two processes", |all| all.len() == 2).await;
     let mut off = node("n1", 2);
     off.schedulable = false;
     fixture.neighbours.nodes.put("n1", &off);
     let all = fixture
-        .until("all to go", |all| all.values().all(|entry| !stays(entry)))
+        .until("all processes to leave", |all| {
+            all.values().all(|entry| !is_staying(entry))
+        })
         .await;
     let reasons = all
         .values()
@@ -85,16 +87,16 @@ async fn jobs_leave_an_offline_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
+async fn a_silent_neighbour_stops_vacates_except_of_withdrawn_work() {
     let mut fixture = Fixture::not_started(&[4, 4]).await;
     fixture.settings.stale_ms = 1_500;
     fixture.start().await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("all of it", |all| all.len() == 8).await;
+    fixture.until("eight processes", |all| all.len() == 8).await;
     fixture.neighbours.submit(&job("job_b", "bob"));
     fixture
-        .until("two to go", |all| {
-            all.values().filter(|e| !stays(e)).count() == 2
+        .until("two processes to leave", |all| {
+            all.values().filter(|e| !is_staying(e)).count() == 2
         })
         .await;
     fixture.neighbours.containers.set_responding(false);
@@ -110,30 +112,31 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
         8,
         "no successor is granted while the old process may still run"
     );
-    assert_eq!(all.values().filter(|entry| stays(entry)).count(), 6);
+    assert_eq!(all.values().filter(|entry| is_staying(entry)).count(), 6);
     assert!(
         all.values()
             .all(|entry| entry.state != AllocationState::Ended)
     );
-    // A withdrawal by its owner is known and not assumed.
+    // The withdrawal is certain, because job-converter itself reported it.
     fixture.neighbours.demand.remove("job_a");
     fixture
-        .until("all to go", |all| {
+        .until("all processes to leave", |all| {
             allocations_of(all, "job_a")
                 .iter()
-                .all(|entry| !stays(entry))
+                .all(|entry| !is_staying(entry))
         })
         .await;
 
     fixture.neighbours.containers.set_responding(true);
     fixture
-        .until("the lost to end", |all| {
+        .until("the end of all allocations on n1", |all| {
             !all.values().any(|entry| entry.node.as_str() == "n1")
         })
         .await;
 }
 
-/// Purge, end and removal are one commit here, so container-manager learns of it from the node.
+/// The allocation is purged, ended and removed in one commit. So container-manager learns about the
+/// loss only from the published node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
     for forgotten in [false, true] {
@@ -156,7 +159,7 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
             lost.health = Health::Lost;
             fixture.neighbours.nodes.put(name, &lost);
         }
-        fixture.until("nothing left", Allocations::is_empty).await;
+        fixture.until("no allocation", Allocations::is_empty).await;
         let lost = |it: &ClosedEntry| it.lost && it.work.is_none();
         fixture.until_entry("closed", name, "is lost", lost).await;
         fixture.restart().await;

@@ -1,4 +1,5 @@
-//! Nodes on trial: one new allocation at a time (W6).
+//! Tests of nodes on trial. A block no longer covers such a node, but the node gets only one new
+//! allocation at a time (W6).
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -7,12 +8,13 @@ use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Exit, ExitCause, Size};
 
-use super::fixture::{Allocations, Fixture, stays};
+use super::fixture::{Allocations, Fixture, is_staying};
 use super::neighbours::{block, job, service};
 
+/// Returns the allocations on this node that are not vacated.
 fn on_node<'a>(all: &'a Allocations, node: &'a str) -> impl Iterator<Item = &'a AllocationEntry> {
     all.values()
-        .filter(move |it| stays(it) && it.node.as_str() == node)
+        .filter(move |it| is_staying(it) && it.node.as_str() == node)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,10 +31,12 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
     fixture.neighbours.submit(&large);
     let one =
         |all: &Allocations| on_node(all, "n1").count() >= 2 && on_node(all, "n2").count() == 1;
-    let all = fixture.until("the other full and one on trial", one).await;
+    let all = fixture
+        .until("one allocation on n2 and at least two on n1", one)
+        .await;
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
-    // A new term knows which allocation is on trial.
+    // After a restart the scheduler still knows which allocation is on trial.
     fixture.restart().await;
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
@@ -44,7 +48,7 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
         .until_entry("failures", first.id.as_str(), "worked", worked)
         .await;
     let next = |all: &Allocations| on_node(all, "n2").any(|it| it.id != first.id);
-    fixture.until("the next on trial", next).await;
+    fixture.until("the next allocation on trial", next).await;
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
     fixture.neighbours.blocks.remove("node/n2");
@@ -59,7 +63,7 @@ async fn allocations_from_before_the_trial_stay() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
     fixture.neighbours.submit(&demand);
-    fixture.until("two", |all| all.len() == 2).await;
+    fixture.until("two processes", |all| all.len() == 2).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
     fixture.block(&item).await;
@@ -67,12 +71,12 @@ async fn allocations_from_before_the_trial_stay() {
     fixture.neighbours.block(&item);
     demand.max_processes = 9;
     fixture.neighbours.submit(&demand);
-    fixture.until("one more", |all| all.len() == 3).await;
+    fixture.until("three processes", |all| all.len() == 3).await;
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n1").count(), 3);
 }
 
-/// The block ends here by itself and its trial begins, however late blocklist reports it.
+/// At the end of the block rm-scheduler itself begins the trial, before blocklist reports it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_of_a_strategy_ends_in_a_trial_before_blocklist_reports_it() {
     let fixture = Fixture::new(&[4, 6]).await;
@@ -96,6 +100,6 @@ async fn a_block_of_a_strategy_ends_in_a_trial_before_blocklist_reports_it() {
     assert_eq!(
         on_node(&fixture.allocations().await, "n2").count(),
         1,
-        "the same"
+        "the same allocation is on trial"
     );
 }

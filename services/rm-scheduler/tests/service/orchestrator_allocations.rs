@@ -1,10 +1,11 @@
-//! Allocations of orchestrators that start their own processes.
+//! Tests of allocations of an orchestrator that starts its own processes. In its map the
+//! orchestrator reports which of them run and which have ended.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, WaitReason};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Orchestrated};
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{job, service};
 
 fn mapped_job(work: &str, user: &str, processes: u64) -> DemandEntry {
@@ -20,7 +21,7 @@ fn mapped_job(work: &str, user: &str, processes: u64) -> DemandEntry {
     }
 }
 
-/// The next map: running and ended processes.
+/// Returns the demand with the next map, which lists these processes as running and as ended.
 fn with_map(
     demand: &DemandEntry,
     running: &[&AllocationEntry],
@@ -47,7 +48,7 @@ async fn until_state(
     fixture.until(&what, reached).await[id.as_str()].clone()
 }
 
-fn leaving(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+fn leaving_allocations(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
     let all = allocations_of(all, work).into_iter();
     all.filter(|it| it.vacate.is_some()).collect()
 }
@@ -70,12 +71,12 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
         assert!(running.running_since.is_some());
     }
 
-    // Another user is entitled to half: two processes have to leave, and their space is not free
-    // yet.
+    // Another user is entitled to half of the node. Two processes leave, and still hold their
+    // space.
     fixture.neighbours.submit(&mapped_job("job_b", "ben", 4));
-    let two_leave = |all: &Allocations| leaving(all, "job_a").len() == 2;
+    let two_leave = |all: &Allocations| leaving_allocations(all, "job_a").len() == 2;
     let all = fixture.until("two to leave", two_leave).await;
-    let leave = leaving(&all, "job_a");
+    let leave = leaving_allocations(&all, "job_a");
     fixture
         .until_verdict("job_b", WaitReason::WaitingForPreemption)
         .await;
@@ -96,7 +97,8 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
         4
     );
 
-    // The map ends one. Its space alone goes to the waiting work.
+    // The map reports the end of one process. Only the space of this process goes to the waiting
+    // work.
     let left: Vec<&AllocationEntry> = four.iter().filter(|it| it.id != leave[0].id).collect();
     let map = with_map(&ann, &left, &[&leave[0]]);
     fixture.neighbours.submit(&map);
@@ -108,10 +110,10 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     assert!(!all.contains_key(leave[0].id.as_str()), "removed");
     assert_eq!(all[leave[1].id.as_str()].state, AllocationState::Stopping);
 
-    // All its allocations end with the work.
+    // When the work is withdrawn, all its allocations end.
     fixture.neighbours.demand.remove("job_a");
-    let nothing = |all: &Allocations| allocations_of(all, "job_a").is_empty();
-    fixture.until("nothing of ann's to be held", nothing).await;
+    let is_empty = |all: &Allocations| allocations_of(all, "job_a").is_empty();
+    fixture.until("no allocation of ann", is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,19 +122,22 @@ async fn an_allocation_released_by_its_orchestrator_has_ended() {
     let demand = mapped_job("job_a", "ann", 2);
     fixture.neighbours.submit(&demand);
     let all = fixture.until("two grants", |all| all.len() == 2).await;
-    let [one, two] = <[AllocationEntry; 2]>::try_from(allocations_of(&all, "job_a")).unwrap();
+    let [released, running] =
+        <[AllocationEntry; 2]>::try_from(allocations_of(&all, "job_a")).unwrap();
     // A map cannot end allocations of other work.
     let mut other = mapped_job("job_b", "ben", 0);
-    other.settled.insert(two.id.clone());
+    other.settled.insert(running.id.clone());
     fixture.neighbours.submit(&other);
-    fixture.neighbours.submit(&with_map(&demand, &[&two], &[]));
-    until_state(&fixture, &two.id, AllocationState::Running).await;
     fixture
         .neighbours
-        .submit(&with_map(&demand, &[&two], &[&one]));
-    let is_replaced = |all: &Allocations| all.len() == 2 && !all.contains_key(one.id.as_str());
+        .submit(&with_map(&demand, &[&running], &[]));
+    until_state(&fixture, &running.id, AllocationState::Running).await;
+    fixture
+        .neighbours
+        .submit(&with_map(&demand, &[&running], &[&released]));
+    let is_replaced = |all: &Allocations| all.len() == 2 && !all.contains_key(released.id.as_str());
     let all = fixture.until("the next one", is_replaced).await;
-    assert_eq!(all[two.id.as_str()].state, AllocationState::Running);
+    assert_eq!(all[running.id.as_str()].state, AllocationState::Running);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,12 +147,12 @@ async fn a_completing_job_keeps_its_processes_and_gets_no_new_ones() {
     fixture.neighbours.submit(&demand);
     let all = fixture.until("two grants", |all| all.len() == 2).await;
     let two = allocations_of(&all, "job_a");
-    let mut ending = with_map(&demand, &[&two[0]], &[&two[1]]);
-    ending.max_processes = 4;
-    if let Some(orchestrated) = &mut ending.orchestrated {
+    let mut completing_demand = with_map(&demand, &[&two[0]], &[&two[1]]);
+    completing_demand.max_processes = 4;
+    if let Some(orchestrated) = &mut completing_demand.orchestrated {
         orchestrated.completing = true;
     }
-    fixture.neighbours.submit(&ending);
+    fixture.neighbours.submit(&completing_demand);
     let gone = |all: &Allocations| !all.contains_key(two[1].id.as_str());
     fixture.until("one to go", gone).await;
     fixture.force_round().await;
@@ -164,8 +169,11 @@ async fn leaving_allocations_of_work_that_was_withdrawn_without_a_leader_end() {
     fixture.neighbours.submit(&mapped_job("job_a", "ann", 4));
     fixture.until("four grants", |all| all.len() == 4).await;
     fixture.neighbours.submit(&mapped_job("job_b", "ben", 4));
-    let ordered_to_leave =
-        |all: &Allocations| allocations_of(all, "job_a").iter().any(|it| !stays(it));
+    let ordered_to_leave = |all: &Allocations| {
+        allocations_of(all, "job_a")
+            .iter()
+            .any(|it| !is_staying(it))
+    };
     fixture
         .until("some are ordered to leave", ordered_to_leave)
         .await;
@@ -202,12 +210,14 @@ async fn work_that_runs_once_is_not_run_again_before_its_end_is_settled() {
         1
     );
 
-    // An end with an order is followed by another process at once.
+    // After an end that is no fault of the work, another process follows at once.
     let mut settled = demand.clone();
     settled.settled.insert(first.id.clone());
     fixture.neighbours.submit(&settled);
     let second = fixture.report_running("svc_a").await;
     fixture.end(&second, Exit::of(ExitCause::Node, "lost"));
-    let again = |it: &AllocationEntry| it.id != second.id && stays(it);
-    fixture.until_one("svc_a", "is there again", again).await;
+    let is_successor = |it: &AllocationEntry| it.id != second.id && is_staying(it);
+    fixture
+        .until_one("svc_a", "is there again", is_successor)
+        .await;
 }

@@ -1,4 +1,4 @@
-//! Reading, changing and refusing policies.
+//! Tests of the routes of the policy: read, change, dry run, refusal, and history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use hayward_service::client::{ClientError, Response};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{job, reservation};
 
 async fn set_policy(
@@ -59,18 +59,18 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
         problem_code(set_policy(&fixture, "", Some("x"), &policy).await),
         Some(Code::BadRequest)
     );
-    let dry = set_policy(&fixture, "?dry_run=true", Some(&etag), &policy)
+    let dry_run = set_policy(&fixture, "?dry_run=true", Some(&etag), &policy)
         .await
         .unwrap();
-    assert_eq!(dry.body.generation, 1);
-    let still: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
-    assert_eq!(still.generation, 0);
+    assert_eq!(dry_run.body.generation, 1);
+    let unchanged: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
+    assert_eq!(unchanged.generation, 0);
 
-    let done = set_policy(&fixture, "", Some(&etag), &policy)
+    let changed = set_policy(&fixture, "", Some(&etag), &policy)
         .await
         .unwrap();
-    assert_eq!(done.headers[ETAG], "\"1\"");
-    let revision: u64 = done.headers["hayward-revision"]
+    assert_eq!(changed.headers[ETAG], "\"1\"");
+    let revision: u64 = changed.headers["hayward-revision"]
         .to_str()
         .unwrap()
         .parse()
@@ -88,7 +88,7 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
 async fn a_policy_with_faults_changes_nothing_and_reports_all_of_them() {
     let fixture = Fixture::new(&[1]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("one", |all| all.len() == 1).await;
+    fixture.until("one process", |all| all.len() == 1).await;
     let mut policy = Policy::default();
     policy.classes.remove("normal");
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
@@ -149,7 +149,7 @@ async fn a_policy_change_is_used_by_the_next_round() {
 }
 
 /// The shipped policy with a second tree that has the node `n2`.
-fn with_a_second_tree() -> Policy {
+fn policy_with_second_tree() -> Policy {
     let mut policy = Policy::default();
     let mut pool = policy.pools["default"].clone();
     pool.nodes = vec!["n2".into()];
@@ -162,47 +162,47 @@ async fn an_accepted_policy_applies_to_running_work() {
     let fixture = Fixture::new(&[4, 4, 8]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.neighbours.submit(&reservation("rsv_a", "bob", 8));
-    let all = fixture.until("all of it", |all| all.len() == 9).await;
+    let all = fixture.until("all processes", |all| all.len() == 9).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
     let before = fixture.allocations().await;
-    let mut broken = with_a_second_tree();
+    let mut broken = policy_with_second_tree();
     broken.classes.get_mut("low").unwrap().weight = Some(0);
     assert_eq!(
         problem_code(set_policy(&fixture, "", Some("\"0\""), &broken).await),
         Some(Code::Invalid)
     );
     fixture.settle().await;
-    let stays_put = fixture.allocations().await;
+    let after = fixture.allocations().await;
     let ids = |all: &BTreeMap<String, AllocationEntry>| {
-        let staying = all.iter().filter(|(_, entry)| stays(entry));
+        let staying = all.iter().filter(|(_, entry)| is_staying(entry));
         staying.map(|(id, _)| id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(
-        ids(&stays_put),
+        ids(&after),
         ids(&before),
-        "a refused policy harms nothing"
+        "a refused policy changes no allocation"
     );
 
-    let mut policy = with_a_second_tree();
+    let mut policy = policy_with_second_tree();
     policy.pools.get_mut("other").unwrap().nodes = vec!["n2".into(), "n3".into()];
     set_policy(&fixture, "", Some("\"0\""), &policy)
         .await
         .unwrap();
     let all = fixture
-        .until("n2 to be left", |all| {
-            all.values().filter(|entry| !stays(entry)).count() == 4
+        .until("four processes to leave n2", |all| {
+            all.values().filter(|entry| !is_staying(entry)).count() == 4
         })
         .await;
-    let leaving = all.values().filter(|entry| !stays(entry));
+    let leaving = all.values().filter(|entry| !is_staying(entry));
     assert!(leaving.clone().all(|entry| entry.node.as_str() == "n2"));
     for entry in leaving {
         assert!(entry.vacate.as_ref().unwrap().detail.contains("\"other\""));
     }
     let held = allocations_of(&all, "rsv_a");
     assert!(
-        stays(&held[0]) && held[0].node.as_str() == "n3",
+        is_staying(&held[0]) && held[0].node.as_str() == "n3",
         "a reservation stays"
     );
 }
@@ -215,12 +215,12 @@ async fn a_dry_run_reports_what_would_move() {
     high.class = Some("high".into());
     high.max_processes = 3;
     fixture.neighbours.submit(&high);
-    let all = fixture.until("all of it", |all| all.len() == 8).await;
+    let all = fixture.until("all processes", |all| all.len() == 8).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
     fixture.settle().await;
-    let mut policy = with_a_second_tree();
+    let mut policy = policy_with_second_tree();
     let class = policy.classes.get_mut("high").unwrap();
     class.pool = Some("other".into());
     let call = fixture
@@ -248,15 +248,15 @@ async fn a_dry_run_reports_what_would_move() {
             .iter()
             .any(|shift| shift.work.as_str() == "job_a")
     );
-    let high = moves
+    let all_entitlements_change = moves
         .classes
         .iter()
         .all(|shift| shift.due_before != shift.due_after);
-    assert!(high && moves.rounds > 0, "{moves:?}");
+    assert!(all_entitlements_change && moves.rounds > 0, "{moves:?}");
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(now.generation, 0);
     fixture.settle().await;
-    assert!(fixture.allocations().await.values().all(stays));
+    assert!(fixture.allocations().await.values().all(is_staying));
 
     let call = fixture
         .client("operator")
@@ -273,7 +273,7 @@ async fn a_class_in_use_is_removed_only_on_request() {
     let mut low = job("job_a", "ann");
     low.class = Some("low".into());
     fixture.neighbours.submit(&low);
-    fixture.until("all of it", |all| all.len() == 4).await;
+    fixture.until("all processes", |all| all.len() == 4).await;
     let mut policy = Policy::default();
     policy.classes.remove("low");
     let refused = set_policy(&fixture, "", Some("\"0\""), &policy)
@@ -287,7 +287,9 @@ async fn a_class_in_use_is_removed_only_on_request() {
         .await
         .unwrap();
     let all = fixture
-        .until("all to go", |all| all.values().all(|entry| !stays(entry)))
+        .until("all processes to leave", |all| {
+            all.values().all(|entry| !is_staying(entry))
+        })
         .await;
     let reasons = all.values().filter_map(|entry| entry.vacate.as_ref());
     assert!(
@@ -334,14 +336,14 @@ async fn the_history_names_changes_and_an_old_policy_can_be_restored() {
     assert_eq!(problem_code(none), Some(Code::NotFound));
 
     let old: PolicyVersion = viewer.get("/v1/policy/history/1").await.unwrap();
-    let back = set_policy(&fixture, "", Some("\"3\""), &old.policy.unwrap())
+    let restored = set_policy(&fixture, "", Some("\"3\""), &old.policy.unwrap())
         .await
         .unwrap();
-    assert_eq!(back.body.generation, 4);
-    assert_eq!(back.body.policy.classes["high"].weight, Some(1));
+    assert_eq!(restored.body.generation, 4);
+    assert_eq!(restored.body.policy.classes["high"].weight, Some(1));
 }
 
-/// Users are named only to callers that know them (S12).
+/// A user sees neither other users nor queues in the policy (S12).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_reads_the_policy_without_the_names_of_others() {
     let fixture = Fixture::new(&[1]).await;
@@ -428,13 +430,13 @@ async fn nodes_are_in_the_pools_of_the_policy() {
         fixture.neighbours.submit(&demand);
     }
     let all = fixture.until("both pools full", |all| all.len() == 8).await;
-    let on = |work: &str| {
+    let nodes_of = |work: &str| {
         let entries = allocations_of(&all, work);
         entries
             .iter()
             .map(|entry| entry.node.to_string())
             .collect::<BTreeSet<_>>()
     };
-    assert_eq!(on("job_a"), BTreeSet::from(["n2".to_owned()]));
-    assert_eq!(on("job_b"), BTreeSet::from(["n3".to_owned()]));
+    assert_eq!(nodes_of("job_a"), BTreeSet::from(["n2".to_owned()]));
+    assert_eq!(nodes_of("job_b"), BTreeSet::from(["n3".to_owned()]));
 }

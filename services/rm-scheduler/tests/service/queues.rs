@@ -1,4 +1,4 @@
-//! Pools with queues next to one without.
+//! Tests of a pool whose space is divided among queues. The other pool of the fleet has no queues.
 
 mod gangs;
 mod groups;
@@ -20,13 +20,13 @@ use http::header::IF_MATCH;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::job;
 
 const GIB: u64 = 1 << 30;
 
-/// Pool `batch` with these queues has the nodes from `n2` on.
-fn policy(queues: &Value) -> Value {
+/// Returns a policy whose pool `batch` has these queues and the nodes `n2` and `n3`.
+fn policy_with_queues(queues: &Value) -> Value {
     json!({
         "pools": {
             "default": {},
@@ -38,7 +38,8 @@ fn policy(queues: &Value) -> Value {
     })
 }
 
-/// `a` and `b` with half of eight quanta each, and `c` for `ben` alone.
+/// Returns three queues. `a` and `b` are each guaranteed half of eight quanta. Only `ben` may use
+/// `c`.
 fn two_half_queues() -> Value {
     let half = json!({
         "submit_acl": "*", "resources": { "guaranteed": { "memory": "4Gi" } },
@@ -59,7 +60,7 @@ async fn set_policy(
     Ok(call.body(policy).answer().await?.body)
 }
 
-fn faults<T>(outcome: Result<T, ClientError>) -> Vec<(String, String)> {
+fn faults_of<T>(outcome: Result<T, ClientError>) -> Vec<(String, String)> {
     let error = outcome.err().expect("it is refused");
     let errors = &error.problem().expect("a problem document").errors;
     let pairs = errors.iter();
@@ -68,7 +69,7 @@ fn faults<T>(outcome: Result<T, ClientError>) -> Vec<(String, String)> {
         .collect()
 }
 
-fn queued(id: &str, user: &str, queue: &str, processes: u64) -> DemandEntry {
+fn queued_job(id: &str, user: &str, queue: &str, processes: u64) -> DemandEntry {
     let mut demand = job(id, user);
     demand.max_processes = processes;
     demand.submitted_at = Timestamp::from_unix_ms(1_000);
@@ -79,8 +80,8 @@ fn queued(id: &str, user: &str, queue: &str, processes: u64) -> DemandEntry {
     demand
 }
 
-async fn queue(fixture: &Fixture, path: &str) -> Option<QueueEntry> {
-    // No answer before all neighbours were heard.
+async fn find_queue(fixture: &Fixture, path: &str) -> Option<QueueEntry> {
+    // The route fails until all neighbours have answered.
     let found: Queues = fixture.client("viewer").get("/v1/queues").await.ok()?;
     let pool = found.pools.into_iter().next()?;
     pool.queues.into_iter().find(|it| it.queue == path)
@@ -89,13 +90,13 @@ async fn queue(fixture: &Fixture, path: &str) -> Option<QueueEntry> {
 fn count_held(all: &Allocations, work: &str) -> usize {
     allocations_of(all, work)
         .iter()
-        .filter(|it| stays(it))
+        .filter(|it| is_staying(it))
         .count()
 }
 
 async fn until_running(fixture: &Fixture, work: &str, count: usize) -> Allocations {
     let all = fixture
-        .until(&format!("{count} of {work}"), |all| {
+        .until(&format!("{count} processes of {work}"), |all| {
             count_held(all, work) == count
         })
         .await;
@@ -105,7 +106,7 @@ async fn until_running(fixture: &Fixture, work: &str, count: usize) -> Allocatio
     all
 }
 
-async fn all_rounds_replay(fixture: &Fixture) {
+async fn replay_all_rounds(fixture: &Fixture) {
     let list: RoundList = fixture
         .client("viewer")
         .get("/v1/rounds?limit=1000")
@@ -128,14 +129,16 @@ async fn all_rounds_replay(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture.neighbours.submit(&job("job_class", "ann"));
     fixture
         .neighbours
-        .submit(&queued("job_a", "ann", "root.a", 3));
-    fixture.neighbours.submit(&queued("job_c", "ben", "c", 9));
+        .submit(&queued_job("job_a", "ann", "root.a", 3));
+    fixture
+        .neighbours
+        .submit(&queued_job("job_c", "ben", "c", 9));
     until_running(&fixture, "job_class", 4).await;
     until_running(&fixture, "job_a", 3).await;
     let all = until_running(&fixture, "job_c", 5).await;
@@ -149,12 +152,12 @@ async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
             .all(|it| it.class == "root.c")
     );
 
-    let root = queue(&fixture, "root").await.unwrap();
+    let root = find_queue(&fixture, "root").await.unwrap();
     assert_eq!(root.used["memory"], 8 * GIB);
     assert_eq!(root.max["memory"], 8 * GIB);
     let (a, c) = (
-        queue(&fixture, "root.a").await,
-        queue(&fixture, "root.c").await,
+        find_queue(&fixture, "root.a").await,
+        find_queue(&fixture, "root.c").await,
     );
     let (a, c) = (a.unwrap(), c.unwrap());
     assert_eq!(a.guaranteed["memory"], 4 * GIB);
@@ -190,13 +193,13 @@ async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
     let fixture = Fixture::new(&[4, 4]).await;
-    let mut bad = policy(&json!({
+    let mut invalid = policy_with_queues(&json!({
         "queues": { "a": { "weight": 3, "resources": {
             "guaranteed": { "memory": "9G" }, "max": { "memory": "1G", "vcore": "five" } } } },
         "placement": [{ "rule": "fixed" }],
     }));
-    bad["pools"]["below"] = json!({ "parent": "batch", "queues": { "queues": { "x": {} } } });
-    let errors = faults(set_policy(&fixture, "?dry_run=true", &bad).await);
+    invalid["pools"]["below"] = json!({ "parent": "batch", "queues": { "queues": { "x": {} } } });
+    let errors = faults_of(set_policy(&fixture, "?dry_run=true", &invalid).await);
     let pointers: Vec<&str> = errors.iter().map(|it| it.0.as_str()).collect();
     let expected = [
         "/pools/batch/queues/placement/0/value",
@@ -206,9 +209,13 @@ async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
         "/pools/below/queues",
     ];
     assert_eq!(pointers, expected, "{errors:#?}");
-    let accepted = set_policy(&fixture, "?dry_run=true", &policy(&two_half_queues()))
-        .await
-        .unwrap();
+    let accepted = set_policy(
+        &fixture,
+        "?dry_run=true",
+        &policy_with_queues(&two_half_queues()),
+    )
+    .await
+    .unwrap();
     assert!(
         accepted
             .changes
@@ -224,17 +231,17 @@ async fn a_user_without_access_is_refused_within_a_round() {
     let fixture = Fixture::new(&[4, 4]).await;
     fixture
         .neighbours
-        .submit(&queued("job_early", "ann", "root.a", 1));
+        .submit(&queued_job("job_early", "ann", "root.a", 1));
     let early = fixture
         .until_verdict("job_early", WaitReason::UnknownClass)
         .await;
     assert!(early.refused && early.detail.contains("no pool has queues"));
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_c", "ann", "root.c", 1));
+        .submit(&queued_job("job_c", "ann", "root.c", 1));
     let refused = fixture
         .until_verdict("job_c", WaitReason::NotAuthorised)
         .await;
@@ -242,13 +249,13 @@ async fn a_user_without_access_is_refused_within_a_round() {
     assert_eq!(refused.detail, "user ann may not submit to queue root.c");
     fixture
         .neighbours
-        .submit(&queued("job_d", "ann", "root.d", 1));
+        .submit(&queued_job("job_d", "ann", "root.d", 1));
     let unknown = fixture
         .until_verdict("job_d", WaitReason::UnknownClass)
         .await;
     assert!(unknown.refused && unknown.detail.contains("there is no queue root.d"));
     // A class of a pool with queues finds no node, and its verdict explains it.
-    let mut other = policy(&two_half_queues());
+    let mut other = policy_with_queues(&two_half_queues());
     other["classes"]["batch"] = json!({ "policy": "FAIR_SHARE", "pool": "batch" });
     let answer = set_policy(&fixture, "", &other).await.unwrap();
     assert!(
@@ -270,29 +277,29 @@ async fn a_user_without_access_is_refused_within_a_round() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_a", "ann", "root.a", 8));
+        .submit(&queued_job("job_a", "ann", "root.a", 8));
     until_running(&fixture, "job_a", 8).await;
     fixture
         .neighbours
-        .submit(&queued("job_b", "ben", "root.b", 8));
-    // Space is made for one process at a time, and each end has to be proven.
+        .submit(&queued_job("job_b", "ben", "root.b", 8));
+    // The scheduler preempts for one process at a time, and waits for the end of each victim.
     let mut all = fixture.allocations().await;
     for _ in 0..40 {
         let done = count_held(&all, "job_a") == 4 && count_held(&all, "job_b") == 4;
         if done {
             break;
         }
-        let moves = |all: &Allocations| {
-            let leaving = all.values().any(|it| it.holds() && !stays(it));
+        let has_progress = |all: &Allocations| {
+            let leaving = all.values().any(|it| it.holds() && !is_staying(it));
             leaving || count_held(all, "job_b") == 4
         };
-        all = fixture.until("an allocation has to leave", moves).await;
-        for entry in all.values().filter(|it| it.holds() && !stays(it)) {
+        all = fixture.until("a leaving allocation", has_progress).await;
+        for entry in all.values().filter(|it| it.holds() && !is_staying(it)) {
             let why = entry.vacate.as_ref().unwrap();
             assert_eq!(why.reason, VacateReason::Preempted);
             assert_eq!(entry.work.as_str(), "job_a");
@@ -317,27 +324,27 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
         .until_verdict_matches("job_a", "has receipts", has_receipt)
         .await;
     for name in ["root.a", "root.b"] {
-        let queue = queue(&fixture, name).await.unwrap();
+        let queue = find_queue(&fixture, name).await.unwrap();
         assert_eq!(queue.used["memory"], 4 * GIB, "{name}");
     }
-    all_rounds_replay(&fixture).await;
+    replay_all_rounds(&fixture).await;
 }
 
 /// A leaf in use cannot become a parent, and all queues cannot be removed at once.
 async fn assert_used_queues_stay(fixture: &Fixture) {
     let mut parent = two_half_queues();
     parent["queues"]["b"]["queues"] = json!({ "below": {} });
-    let errors = faults(set_policy(fixture, "", &policy(&parent)).await);
+    let errors = faults_of(set_policy(fixture, "", &policy_with_queues(&parent)).await);
     assert_eq!(
         errors[0].0, "/pools/batch/queues/queues/root/queues/b",
         "{errors:?}"
     );
-    let mut none = policy(&two_half_queues());
-    none["pools"]["batch"]
+    let mut without_queues = policy_with_queues(&two_half_queues());
+    without_queues["pools"]["batch"]
         .as_object_mut()
         .unwrap()
         .remove("queues");
-    let errors = faults(set_policy(fixture, "?dry_run=true", &none).await);
+    let errors = faults_of(set_policy(fixture, "?dry_run=true", &without_queues).await);
     assert!(
         errors[0].0 == "/pools/batch/queues" && errors[0].1.contains("root.b"),
         "{errors:?}"
@@ -347,16 +354,16 @@ async fn assert_used_queues_stay(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_queues_in_use_drain_also_over_a_restart() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_b", "ben", "root.b", 8));
+        .submit(&queued_job("job_b", "ben", "root.b", 8));
     until_running(&fixture, "job_b", 8).await;
     fixture
         .neighbours
-        .submit(&queued("job_old", "ben", "root.b", 1));
+        .submit(&queued_job("job_old", "ben", "root.b", 1));
     let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| !it.refused;
     fixture
         .until_verdict_matches("job_old", "waits", waits)
@@ -366,15 +373,20 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
     assert_used_queues_stay(&fixture).await;
     let mut without = two_half_queues();
     without["queues"].as_object_mut().unwrap().remove("b");
-    set_policy(&fixture, "", &policy(&without)).await.unwrap();
+    set_policy(&fixture, "", &policy_with_queues(&without))
+        .await
+        .unwrap();
     for restarts in [false, true] {
         if restarts {
             fixture.restart().await;
         }
-        let b = until("it drains", async || queue(&fixture, "root.b").await).await;
+        let b = until("the draining queue", async || {
+            find_queue(&fixture, "root.b").await
+        })
+        .await;
         assert_eq!((b.state, b.used["memory"]), (QueueState::Draining, 8 * GIB));
         let id = format!("job_new{}", u8::from(restarts));
-        let mut late = queued(&id, "ben", "root.b", 1);
+        let mut late = queued_job(&id, "ben", "root.b", 1);
         late.submitted_at = Timestamp::from_unix_ms(4_000_000_000_000);
         fixture.neighbours.submit(&late);
         let refused = fixture.until_verdict(&id, WaitReason::UnknownClass).await;
@@ -386,15 +398,15 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
     }
     let after = fixture.allocations().await;
     assert!(
-        before.keys().all(|id| stays(&after[id])),
-        "nothing was harmed"
+        before.keys().all(|id| is_staying(&after[id])),
+        "no allocation is affected"
     );
 
     fixture.neighbours.demand.remove("job_old");
     fixture.neighbours.demand.remove("job_b");
     fixture.confirm_all_ends().await;
-    until("it is gone", async || {
-        let b = queue(&fixture, "root.b").await;
+    until("the removal of the queue", async || {
+        let b = find_queue(&fixture, "root.b").await;
         b.is_none().then_some(())
     })
     .await;
@@ -408,30 +420,33 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_a", "ann", "root.a", 3));
+        .submit(&queued_job("job_a", "ann", "root.a", 3));
     until_running(&fixture, "job_a", 3).await;
-    let mut none = policy(&two_half_queues());
-    let batch = none["pools"]["batch"].as_object_mut().unwrap();
+    let mut without_queues = policy_with_queues(&two_half_queues());
+    let batch = without_queues["pools"]["batch"].as_object_mut().unwrap();
     batch.remove("queues");
-    assert!(set_policy(&fixture, "", &none).await.is_err());
-    set_policy(&fixture, "?drop_classes=true", &none)
+    assert!(set_policy(&fixture, "", &without_queues).await.is_err());
+    set_policy(&fixture, "?drop_classes=true", &without_queues)
         .await
         .unwrap();
-    let ordered_to_leave =
-        |all: &Allocations| allocations_of(all, "job_a").iter().all(|it| !stays(it));
+    let ordered_to_leave = |all: &Allocations| {
+        allocations_of(all, "job_a")
+            .iter()
+            .all(|it| !is_staying(it))
+    };
     let all = fixture
-        .until("it is ordered to leave", ordered_to_leave)
+        .until("all processes of job_a to leave", ordered_to_leave)
         .await;
     let vacate = allocations_of(&all, "job_a").remove(0).vacate.unwrap();
     assert_eq!(vacate.reason, VacateReason::WorkGone);
     fixture.confirm_all_ends().await;
-    let over = |it: &hayward_rm_scheduler_api::VerdictEntry| it.refused;
+    let is_refused = |it: &hayward_rm_scheduler_api::VerdictEntry| it.refused;
     fixture
-        .until_verdict_matches("job_a", "is refused", over)
+        .until_verdict_matches("job_a", "is refused", is_refused)
         .await;
 }

@@ -1,4 +1,5 @@
-//! A scheduler whose database went back in time decides nothing and serves what it knew (R9).
+//! Tests of a scheduler whose database went back in time, for example after the restore of a
+//! backup. The scheduler decides nothing and serves the last known state (R9).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::fixture::Fixture;
 
-/// These routes report the present state, in which the database went back in time.
+/// Routes that fail in this state, because they report only the present state.
 const REFUSED: [&str; 1] = ["/v1/invariants"];
 
 /// Reads go on while nothing can be committed (R9).
@@ -38,7 +39,7 @@ async fn reads_go_on_without_a_leader_and_are_marked_as_stale() {
         }
     }
     assert_eq!(refused, BTreeSet::from(REFUSED));
-    // Followers are informed that nothing goes on.
+    // Publications fail, so that followers know that nothing is decided.
     let service = fixture.client("job-converter");
     for path in ["/v1/allocations/publication", "/v1/verdicts/publication"] {
         let error = service.get::<Value>(path).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! Explanations: further reasons, changes that unblock, and receipts of preemptions.
+//! Tests of explanations in verdicts: reasons, changes that unblock work, and receipts of
+//! preemptions.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundView;
@@ -6,26 +7,30 @@ use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry, WaitReason};
 use hayward_testkit::until;
 use hayward_vocabulary::{Outcome, Receipt, Unblock};
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{job, reservation};
 
 impl Fixture {
-    /// `ann` has four running processes, and some have to leave for `bob`.
+    /// Starts four processes of `ann` and waits until two of them are preempted for `bob`. Returns
+    /// these two.
     async fn with_contention() -> (Self, Vec<AllocationEntry>) {
         let fixture = Self::new(&[4]).await;
         fixture.neighbours.submit(&job("job_a", "ann"));
-        let all = fixture.until("all of it", |all| all.len() == 4).await;
+        let all = fixture.until("four processes", |all| all.len() == 4).await;
         for entry in all.values() {
             fixture.report(entry, ContainerState::Running);
         }
         fixture.settle().await;
         fixture.neighbours.submit(&job("job_b", "bob"));
         let all = fixture
-            .until("two to go", |all| {
-                all.values().filter(|entry| !stays(entry)).count() == 2
+            .until("two processes to leave", |all| {
+                all.values().filter(|entry| !is_staying(entry)).count() == 2
             })
             .await;
-        let leaving = all.into_values().filter(|entry| !stays(entry)).collect();
+        let leaving = all
+            .into_values()
+            .filter(|entry| !is_staying(entry))
+            .collect();
         (fixture, leaving)
     }
 
@@ -35,7 +40,7 @@ impl Fixture {
     }
 }
 
-fn has_two(verdict: &VerdictEntry) -> bool {
+fn has_two_receipts(verdict: &VerdictEntry) -> bool {
     verdict.receipts.len() == 2
 }
 
@@ -47,49 +52,51 @@ fn is_started(receipt: &Receipt) -> bool {
 async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started() {
     let (mut fixture, leaving) = Fixture::with_contention().await;
     let verdict = fixture
-        .until_verdict_matches("job_a", "what it lost", has_two)
+        .until_verdict_matches("job_a", "has receipts of its losses", has_two_receipts)
         .await;
     for receipt in &verdict.receipts {
         assert!(leaving.iter().any(|entry| entry.id == receipt.allocation));
         assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "bob");
         assert_eq!((receipt.order, &receipt.outcome), (1, &Outcome::Open));
-        // A task takes a second, and finished tasks are not lost.
+        // A task takes one second, and at most the current task is lost.
         assert!(receipt.lost_ms <= 1_000, "{receipt:?}");
     }
     let beneficiary = fixture
-        .until_verdict_matches("job_b", "the same", has_two)
+        .until_verdict_matches("job_b", "has the same receipts", has_two_receipts)
         .await;
     assert_eq!(beneficiary.receipts, verdict.receipts);
     assert_eq!(beneficiary.reason, WaitReason::WaitingForPreemption);
     assert!(matches!(beneficiary.unblock, Some(Unblock::Wait { .. })));
 
-    // It survives a restart.
+    // The receipts survive a restart.
     fixture.restart().await;
     fixture.settle().await;
     fixture.report(&leaving[0], ContainerState::Ended);
-    let first = fixture.until_one("job_b", "one", |_| true).await;
+    let first = fixture.until_one("job_b", "is granted", |_| true).await;
     fixture.report(&first, ContainerState::Running);
     let verdict = fixture
-        .until_verdict_matches("job_a", "that one started", |verdict| {
+        .until_verdict_matches("job_a", "has one receipt of a start", |verdict| {
             verdict.receipts.iter().filter(|it| is_started(it)).count() == 1
         })
         .await;
-    let answered = verdict.receipts.iter().find(|it| is_started(it)).unwrap();
-    let Outcome::Started { allocation, .. } = &answered.outcome else {
-        panic!("{answered:?}")
+    let started = verdict.receipts.iter().find(|it| is_started(it)).unwrap();
+    let Outcome::Started { allocation, .. } = &started.outcome else {
+        panic!("{started:?}")
     };
     assert_eq!(allocation, &first.id);
 
     fixture.report(&leaving[1], ContainerState::Ended);
     let all = fixture
-        .until("both", |all| allocations_of(all, "job_b").len() == 2)
+        .until("two processes of job_b", |all| {
+            allocations_of(all, "job_b").len() == 2
+        })
         .await;
     for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
     }
     let verdict = fixture
-        .until_verdict_matches("job_b", "that both started", |verdict| {
+        .until_verdict_matches("job_b", "has only receipts of starts", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
         .await;
@@ -107,7 +114,7 @@ async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started(
 async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
     let (fixture, leaving) = Fixture::with_contention().await;
     let verdict = fixture
-        .until_verdict_matches("job_a", "what it lost", has_two)
+        .until_verdict_matches("job_a", "has receipts of its losses", has_two_receipts)
         .await;
     fixture.neighbours.demand.remove("job_b");
     for entry in &leaving {
@@ -119,7 +126,7 @@ async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
         is_ended.then_some(())
     };
     fixture
-        .until_verdict_matches("job_a", "that it was for nothing", |verdict| {
+        .until_verdict_matches("job_a", "has only receipts without a start", |verdict| {
             verdict.receipts.iter().all(|it| ended(it).is_some())
         })
         .await;
@@ -131,10 +138,10 @@ async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
 async fn an_emptied_node_closes_the_receipts_of_all_preempted_processes() {
     let fixture = Fixture::new(&[2]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    let all = fixture.until("all of it", |all| all.len() == 2).await;
+    let all = fixture.until("two processes", |all| all.len() == 2).await;
     fixture.neighbours.submit(&reservation("rsv_b", "bob", 2));
     fixture
-        .until_verdict_matches("rsv_b", "who leaves", has_two)
+        .until_verdict_matches("rsv_b", "has two receipts", has_two_receipts)
         .await;
     let mut leaving = all.values();
     fixture.report(leaving.next().unwrap(), ContainerState::Ended);
@@ -148,7 +155,7 @@ async fn an_emptied_node_closes_the_receipts_of_all_preempted_processes() {
     );
     fixture.report(leaving.next().unwrap(), ContainerState::Ended);
     fixture
-        .until_verdict_matches("rsv_b", "that it has the machine", |verdict| {
+        .until_verdict_matches("rsv_b", "has only receipts of starts", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
         .await;
@@ -168,7 +175,7 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
     let published = fixture.verdicts().await;
     // The largest node grows: the same change with another number.
     fixture.neighbours.node("n1", 6);
-    let newest = until("the number to move", async || {
+    let newest = until("a new number", async || {
         let path = "/v1/verdicts/job_l";
         let now: VerdictEntry = fixture.client("viewer").get(path).await.unwrap();
         (now.unblock != verdict.unblock).then_some(now)
@@ -180,7 +187,7 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
         (verdict.since, verdict.reason)
     );
     assert_eq!(fixture.verdicts().await, published);
-    // It would fit now, but other work is entitled to the space.
+    // The job would fit now, but other work is entitled to the space.
     fixture.neighbours.submit(&job("job_s", "bob"));
     fixture.neighbours.node("n1", 9);
     fixture

@@ -1,4 +1,5 @@
-//! Recorded rounds: read back, planned again to the byte, limited, and kept over a restart.
+//! Tests of recorded rounds. The inputs of a round can be read and planned again, with the same
+//! plan. Recorded rounds survive a restart, and their number and size are limited.
 
 use hayward_rm_scheduler::replay::{Inputs, Replay};
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
@@ -7,7 +8,7 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use serde_json::value::RawValue;
 
-use super::fixture::{Allocations, Fixture, stays};
+use super::fixture::{Allocations, Fixture, is_staying};
 use super::neighbours::{job, service};
 
 async fn list_rounds(fixture: &Fixture) -> Vec<RoundView> {
@@ -19,7 +20,7 @@ async fn list_rounds(fixture: &Fixture) -> Vec<RoundView> {
     list.rounds
 }
 
-/// It is visible shortly after its grants.
+/// Waits for the newest recorded round. A round is visible shortly after its grants.
 async fn until_newest_round(fixture: &Fixture) -> RoundView {
     let first = async || list_rounds(fixture).await.into_iter().next();
     until("a round", first).await
@@ -34,20 +35,21 @@ async fn read_inputs(
     fixture.client(name).get(&path).await
 }
 
-/// A history: growing jobs, a new one that they make space for, and a node that leaves and returns.
+/// Causes several rounds: a job grows, loses processes to a second job and to a service, and a node
+/// is removed.
 async fn run_history(fixture: &Fixture) {
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("all of it", |all| all.len() == 8).await;
+    fixture.until("eight processes", |all| all.len() == 8).await;
     fixture.neighbours.submit(&job("job_b", "ben"));
-    let leaving = |all: &Allocations| all.values().any(|it| it.holds() && !stays(it));
-    fixture.until("room is made", leaving).await;
+    let has_leaving = |all: &Allocations| all.values().any(|it| it.holds() && !is_staying(it));
+    fixture.until("a leaving process", has_leaving).await;
     fixture.confirm_all_ends().await;
     fixture.neighbours.nodes.remove("n2");
     fixture.settle().await;
     fixture.neighbours.submit(&service("svc_c.0", "ann"));
-    fixture.until("room is made for it", leaving).await;
+    fixture.until("a leaving process", has_leaving).await;
     fixture.confirm_all_ends().await;
-    fixture.until_one("svc_c.0", "starts", stays).await;
+    fixture.until_one("svc_c.0", "starts", is_staying).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,15 +82,15 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
     fixture.restart().await;
     fixture.neighbours.node("n4", 4);
     fixture
-        .until("it is used", |all| {
+        .until("an allocation on n4", |all| {
             all.values().any(|it| it.node.as_str() == "n4")
         })
         .await;
     for (round, text) in recorded.iter().zip(&texts) {
-        let again = read_inputs(&fixture, "operator", round.round)
+        let reread = read_inputs(&fixture, "operator", round.round)
             .await
             .unwrap();
-        assert_eq!(again.get(), text);
+        assert_eq!(reread.get(), text);
     }
     let newest = list_rounds(&fixture).await[0].round;
     assert!(newest > recorded[0].round);
@@ -101,7 +103,7 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
 async fn inputs_are_for_operators_and_only_of_recorded_rounds() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("all of it", |all| all.len() == 4).await;
+    fixture.until("four processes", |all| all.len() == 4).await;
     let round = until_newest_round(&fixture).await.round;
     for name in ["ann", "viewer", "job-converter"] {
         let refused = read_inputs(&fixture, name, round).await.unwrap_err();
@@ -119,9 +121,9 @@ async fn a_fleet_over_the_limit_reports_that_its_rounds_cannot_be_replayed() {
     fixture.settings.inputs_entries = 3;
     fixture.start().await;
     fixture.neighbours.submit(&service("svc_a.0", "ann"));
-    fixture.until_one("svc_a.0", "starts", stays).await;
+    fixture.until_one("svc_a.0", "starts", is_staying).await;
     fixture.neighbours.submit(&service("svc_b.0", "ann"));
-    fixture.until_one("svc_b.0", "starts", stays).await;
+    fixture.until_one("svc_b.0", "starts", is_staying).await;
     // Rounds are recorded after their decisions are visible.
     let newest = until("a round over the limit", async || {
         Some(until_newest_round(&fixture).await).filter(|round| round.without_inputs.is_some())
@@ -141,7 +143,7 @@ async fn inputs_over_the_byte_limit_are_not_stored_and_the_answer_explains_it() 
     fixture.settings.inputs_bytes = 40;
     fixture.start().await;
     fixture.neighbours.submit(&service("svc_a.0", "ann"));
-    fixture.until_one("svc_a.0", "starts", stays).await;
+    fixture.until_one("svc_a.0", "starts", is_staying).await;
     let newest = until_newest_round(&fixture).await;
     let absent = read_inputs(&fixture, "operator", newest.round)
         .await
@@ -161,12 +163,12 @@ async fn old_chains_are_dropped_when_there_are_too_many_rounds() {
     // One chain may have 64 rounds, so this leaves one more round.
     fixture.settings.inputs_rounds = 65;
     fixture.start().await;
-    for at in 0..3 {
+    for index in 0..3 {
         fixture
             .neighbours
-            .submit(&service(&format!("svc_{at}.0"), "ann"));
+            .submit(&service(&format!("svc_{index}.0"), "ann"));
         fixture
-            .until_one(&format!("svc_{at}.0"), "starts", stays)
+            .until_one(&format!("svc_{index}.0"), "starts", is_staying)
             .await;
         fixture.settle().await;
         fixture.restart().await;

@@ -1,4 +1,4 @@
-//! The scheduler is killed at any moment.
+//! Tests of restarts: the scheduler is killed and started again, or a second replica takes over.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
@@ -8,7 +8,7 @@ use hayward_service::Code;
 use http::Method;
 use http::header::IF_MATCH;
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{job, reservation};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn allocations_and_incarnations_survive_a_restart() {
     let mut other = job("job_b", "bob");
     other.max_processes = 2;
     fixture.neighbours.submit(&other);
-    let all = fixture.until("five", |all| all.len() == 5).await;
+    let all = fixture.until("five processes", |all| all.len() == 5).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
@@ -32,7 +32,7 @@ async fn allocations_and_incarnations_survive_a_restart() {
     fixture.settle().await;
     let ledger = fixture.shares().await.unwrap().ledger;
 
-    // Without a leader, one job of ann ends and bob withdraws.
+    // While no scheduler runs, one process of ann ends and bob withdraws his job.
     fixture.kill();
     let ended = allocations_of(&before, "job_a").remove(0);
     fixture.report(&ended, ContainerState::Ended);
@@ -46,14 +46,14 @@ async fn allocations_and_incarnations_survive_a_restart() {
         })
         .await;
     let ours = allocations_of(&all, "job_a");
-    assert_eq!(ours.iter().filter(|entry| stays(entry)).count(), 3);
+    assert_eq!(ours.iter().filter(|entry| is_staying(entry)).count(), 3);
     for entry in allocations_of(&before, "job_a")
         .iter()
         .filter(|entry| entry.id != ended.id)
     {
         assert_eq!(all.get(entry.id.as_str()), Some(entry));
     }
-    let gone = |all: &super::fixture::Allocations| {
+    let is_vacated = |all: &super::fixture::Allocations| {
         let ordered_to_leave = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
             entry
                 .vacate
@@ -62,7 +62,7 @@ async fn allocations_and_incarnations_survive_a_restart() {
         };
         allocations_of(all, "job_b").iter().all(ordered_to_leave)
     };
-    fixture.until("bob's to go", gone).await;
+    fixture.until("the vacate of job_b", is_vacated).await;
     fixture.settle().await;
     assert!(!fixture.verdicts().await.contains_key("job_b"));
     assert_eq!(fixture.allocations().await.len(), 6);
@@ -70,7 +70,8 @@ async fn allocations_and_incarnations_survive_a_restart() {
     assert_little_is_lost(&ledger, &now);
 }
 
-/// With three quanta, less than two seconds may be lost.
+/// Asserts that the restart has lost less than two seconds of each line. No line has more than
+/// three quanta.
 fn assert_little_is_lost(before: &[LedgerLine], now: &[LedgerLine]) {
     for line in before {
         let same = now
@@ -87,25 +88,27 @@ fn assert_little_is_lost(before: &[LedgerLine], now: &[LedgerLine]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_kills_never_lead_to_a_second_grant() {
     let mut fixture = Fixture::new(&[16]).await;
-    for at in 0..8 {
-        let work = format!("job_{at}");
+    for index in 0..8 {
+        let work = format!("job_{index}");
         let mut demand = job(&work, "ann");
         demand.max_processes = 2;
         fixture.neighbours.submit(&demand);
-        // At this instant some are granted and some are not.
+        // At this instant some processes are granted and some are not.
         fixture.restart().await;
     }
-    fixture.until("two each", |all| all.len() == 16).await;
+    fixture
+        .until("two processes of each job", |all| all.len() == 16)
+        .await;
     fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 16);
-    for at in 0..8 {
-        let mut numbers: Vec<u64> = allocations_of(&all, &format!("job_{at}"))
+    for index in 0..8 {
+        let mut numbers: Vec<u64> = allocations_of(&all, &format!("job_{index}"))
             .iter()
             .map(|entry| entry.incarnation)
             .collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2], "job_{at}");
+        assert_eq!(numbers, [1, 2], "job_{index}");
     }
 }
 
@@ -147,7 +150,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.neighbours.submit(&demand);
-    let before = fixture.until("one", |all| all.len() == 1).await;
+    let before = fixture.until("one process", |all| all.len() == 1).await;
     assert!(!second.is_leading());
     let refused: Result<serde_json::Value, _> = fixture
         .client_for_replica(&second, "operator")
@@ -158,9 +161,11 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     fixture.take_over(second);
     let bob = job("job_b", "bob");
     fixture.neighbours.submit(&bob);
-    second_leads(&fixture).await;
+    until_second_leads(&fixture).await;
     let all = fixture
-        .until("bob's", |all| allocations_of(all, "job_b").len() == 1)
+        .until("one process of job_b", |all| {
+            allocations_of(all, "job_b").len() == 1
+        })
         .await;
     assert_eq!(all.len(), 2);
     for (id, entry) in &before {
@@ -169,8 +174,8 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     fixture.until_verdict("job_a", WaitReason::Satisfied).await;
 }
 
-async fn second_leads(fixture: &Fixture) {
-    hayward_testkit::until("the other to lead", async || {
+async fn until_second_leads(fixture: &Fixture) {
+    hayward_testkit::until("the lead of the second replica", async || {
         fixture
             .client("operator")
             .get::<serde_json::Value>("/v1/allocations")
@@ -180,26 +185,27 @@ async fn second_leads(fixture: &Fixture) {
     .await;
 }
 
+/// Carry-over is the data that a round stores for the next rounds, for example deficits.
 #[tokio::test(flavor = "multi_thread")]
 async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
     let mut fixture = Fixture::new(&[5]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    let all = fixture.until("all of it", |all| all.len() == 5).await;
+    let all = fixture.until("five processes", |all| all.len() == 5).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
     fixture.neighbours.submit(&job("job_b", "bob"));
     fixture
-        .until("two to go", |all| {
-            all.values().filter(|entry| !stays(entry)).count() >= 2
+        .until("two processes to leave", |all| {
+            all.values().filter(|entry| !is_staying(entry)).count() >= 2
         })
         .await;
     fixture.settle().await;
-    // A hit expires some rounds later.
+    // Rows of kind `hit` expire after some rounds, so they are left out.
     let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
                 where kind <> 'hit' order by kind, name";
     let before = fixture.rows(rows).await;
-    // Each is due two and a half of five quanta: the class is even, and its users are not.
+    // Each user is due two and a half of five quanta, so rounding leaves a deficit for each user.
     let kinds = |kind: &str| before.iter().filter(|row| row.starts_with(kind)).count();
     assert_eq!(
         (kinds("claim"), kinds("class"), kinds("user")),
@@ -211,7 +217,7 @@ async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
     assert_eq!(fixture.rows(rows).await, before);
 
     fixture.neighbours.demand.remove("job_b");
-    hayward_testkit::until("bob to be forgotten", async || {
+    hayward_testkit::until("the removal of the verdict of job_b", async || {
         (!fixture.verdicts().await.contains_key("job_b")).then_some(())
     })
     .await;

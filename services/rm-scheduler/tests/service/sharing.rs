@@ -1,4 +1,5 @@
-//! Preemption between users, and the balance of the accounts.
+//! Tests of sharing between users: preemption up to the fair share, and published shares and
+//! ledgers whose sums agree.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -7,21 +8,21 @@ use hayward_rm_scheduler_api::shares::{CapParts, ClassShare, Shares, Tally};
 use hayward_rm_scheduler_api::{VacateReason, WaitReason};
 use hayward_testkit::until;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{block, job, node, reservation, service};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_user_gets_half_once_the_first_has_left_it() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    let all = fixture.until("all of it", |all| all.len() == 4).await;
+    let all = fixture.until("four processes", |all| all.len() == 4).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
     fixture.neighbours.submit(&job("job_b", "bob"));
     let all = fixture
-        .until("two to go", |all| {
-            all.values().filter(|e| !stays(e)).count() == 2
+        .until("two processes to leave", |all| {
+            all.values().filter(|e| !is_staying(e)).count() == 2
         })
         .await;
     fixture
@@ -30,15 +31,17 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     fixture.settle().await;
     // A leaving process holds its space until its end is proven.
     assert!(allocations_of(&fixture.allocations().await, "job_b").is_empty());
-    let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
-    for (at, entry) in leaving.iter().enumerate() {
+    let leaving: Vec<_> = all.values().filter(|entry| !is_staying(entry)).collect();
+    for (index, entry) in leaving.iter().enumerate() {
         assert_eq!(
             entry.vacate.as_ref().unwrap().reason,
             VacateReason::Preempted
         );
         fixture.report(entry, ContainerState::Ended);
         fixture
-            .until("room", |all| allocations_of(all, "job_b").len() == at + 1)
+            .until("the next process of job_b", |all| {
+                allocations_of(all, "job_b").len() == index + 1
+            })
             .await;
     }
     fixture.settle().await;
@@ -46,14 +49,14 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     assert_eq!(
         allocations_of(&all, "job_a")
             .iter()
-            .filter(|entry| stays(entry))
+            .filter(|entry| is_staying(entry))
             .count(),
         2
     );
     assert_eq!(
         allocations_of(&all, "job_b")
             .iter()
-            .filter(|entry| stays(entry))
+            .filter(|entry| is_staying(entry))
             .count(),
         2
     );
@@ -90,8 +93,8 @@ async fn allocations_and_the_fairness_ledger_balance() {
         let found = shares.classes.iter().find(|it| it.class == class);
         found.unwrap().tally.due
     };
-    // 15 remaining quanta at 100 to 50. The first user may hold more for some rounds, and lent
-    // quanta count as due until they are returned.
+    // 15 quanta remain for the weights 100 and 50. The first user may hold more for some rounds,
+    // and lent quanta count as due until they are given back.
     let shares = until("even shares", async || {
         let shares = fixture.shares().await?;
         let even = (due(&shares, "normal"), due(&shares, "low")) == (10, 5);
@@ -112,7 +115,7 @@ async fn allocations_and_the_fairness_ledger_balance() {
             (line.due_quantum_ms, line.received_quantum_ms)
         })
     };
-    // The last change may cause one more round; after it, time alone causes none.
+    // The last change may cause one more round. Afterwards time alone causes none.
     let mut before = shares;
     until("time to be charged without a round", async || {
         let now = fixture.shares().await?;
@@ -134,10 +137,10 @@ async fn without_changes_only_the_ledger_is_committed_once_a_second() {
         demand.size.memory_bytes *= quanta;
         fixture.neighbours.submit(&demand);
     }
-    fixture.until("something", |all| all.len() > 3).await;
+    fixture.until("four processes", |all| all.len() > 3).await;
     fixture.settle().await;
     let (mut revision, mut start) = (fixture.revision(), fixture.shares().await.unwrap());
-    // A good second of the scheduler. Earlier changes are done when no round is taken in all of it.
+    // Measures more than a second without a round, so that all earlier changes are complete.
     let end = until("a second to pass without a round", async || {
         let now = fixture.shares().await.unwrap();
         if now.round != start.round {
@@ -152,7 +155,7 @@ async fn without_changes_only_the_ledger_is_committed_once_a_second() {
     assert!(commits <= seconds, "{commits} commits in {seconds} seconds");
 }
 
-/// Checks every equation of the answer.
+/// Asserts every equation between the numbers of the shares.
 fn assert_adds_up(shares: &Shares) {
     let mut in_classes = Tally::default();
     for class in &shares.classes {
@@ -163,23 +166,23 @@ fn assert_adds_up(shares: &Shares) {
                 let tally = &work.tally;
                 assert_eq!(tally.due, work.counted * work.order, "{work:?}");
                 assert_eq!(work.wanted, min_cap(&work.cap), "{work:?}");
-                add(&mut of_user, tally);
+                add_tally(&mut of_user, tally);
             }
             assert_eq!(user.tally, of_user, "{user:?}");
             assert_eq!(user.given, user.left + user.tally.divided, "{user:?}");
-            add(&mut in_class, &user.tally);
+            add_tally(&mut in_class, &user.tally);
         }
         assert_eq!(class.tally, in_class, "{}", class.class);
         let given: u64 = class.users.iter().map(|user| user.given).sum();
         assert_eq!(class.given, class.left + given, "{}", class.class);
-        add(&mut in_classes, &class.tally);
+        add_tally(&mut in_classes, &class.tally);
     }
     let mut by_priority = Tally::default();
     for group in &shares.priorities {
-        add(&mut by_priority, &group.tally);
+        add_tally(&mut by_priority, &group.tally);
     }
     assert_eq!(by_priority, in_classes);
-    add(&mut in_classes, &shares.unclassed);
+    add_tally(&mut in_classes, &shares.unclassed);
     let all = in_classes;
     assert_eq!(all.due, all.divided + all.resting + all.lent);
     assert_eq!(all.held, all.staying + all.granted + all.vacating);
@@ -217,7 +220,7 @@ fn min_cap(cap: &CapParts) -> u64 {
     parts.into_iter().flatten().fold(base, u64::min)
 }
 
-fn add(sum: &mut Tally, tally: &Tally) {
+fn add_tally(sum: &mut Tally, tally: &Tally) {
     sum.due += tally.due;
     sum.divided += tally.divided;
     sum.resting += tally.resting;
@@ -239,7 +242,7 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     let mut low = job("job_s", "dee");
     (low.class, low.max_processes) = (Some("low".into()), 7);
     fixture.neighbours.submit(&low);
-    // The amounts depend on whether both were absorbed in one round.
+    // The amounts depend on how many of the submissions one round absorbs.
     let has = |all: &Allocations, work: &str| all.values().any(|it| it.work.as_str() == work);
     let each = |all: &Allocations| ["svc_a.0", "job_l", "job_s"].map(|work| has(all, work));
     let all = fixture
@@ -258,7 +261,7 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     lost.health = Health::Lost;
     fixture.neighbours.nodes.put("n3", &lost);
     fixture.neighbours.submit(&reservation("rsv_a", "eve", 6));
-    let shares = until("the news to be counted", async || {
+    let shares = until("both changes to be counted", async || {
         let shares = fixture.shares().await?;
         (shares.pools[0].blocked == 8 && shares.pools[0].lost == 4).then_some(shares)
     })
@@ -274,7 +277,7 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     assert!(shares.pools[0].held_closed >= resting);
 }
 
-/// A user sees own work, and the sum of all others (S12).
+/// A user sees only own work, and the sum of the work of all others (S12).
 async fn assert_other_user_is_an_amount(fixture: &Fixture, whole: &ClassShare) {
     let seen: Shares = fixture.client("ann").get("/v1/shares").await.unwrap();
     let text = serde_json::to_string(&seen).unwrap();

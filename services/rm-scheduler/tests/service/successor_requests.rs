@@ -1,5 +1,5 @@
-//! Requests of container-manager for successors of processes: reserved first, and never one process
-//! too many or too few.
+//! Tests of requests of container-manager for a successor of a process. The space of the successor
+//! is reserved before the old process ends. The work never has one process too many or too few.
 
 use hayward_container_manager_api::{ContainerState, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
@@ -8,11 +8,12 @@ use hayward_rm_scheduler_api::{
 };
 use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role};
 
-use super::fixture::{Fixture, allocations_of, stays};
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{block, service};
 
 const WORK: &str = "svc_1.0";
 
+/// Returns a process of the service `svc_1` with a stable identity.
 pub fn process(id: &str, role: Role) -> DemandEntry {
     let mut demand = service(id, "ann");
     demand.service = Some("svc_1".parse().unwrap());
@@ -25,6 +26,7 @@ pub fn process(id: &str, role: Role) -> DemandEntry {
     demand
 }
 
+/// Returns a request for a successor. With `host` only this node is allowed.
 pub fn request(
     number: u32,
     predecessor: Option<&AllocationEntry>,
@@ -45,11 +47,11 @@ pub fn put_request(fixture: &Fixture, request: &RequestEntry) {
 }
 
 async fn until_granted(fixture: &Fixture, id: &str) -> AllocationEntry {
-    let is_granted = |it: &AllocationEntry| it.request.as_deref() == Some(id) && stays(it);
+    let is_granted = |it: &AllocationEntry| it.request.as_deref() == Some(id) && is_staying(it);
     fixture.until_one(WORK, "has a successor", is_granted).await
 }
 
-fn node(entry: &AllocationEntry) -> &str {
+fn node_name(entry: &AllocationEntry) -> &str {
     entry.node.as_str()
 }
 
@@ -62,7 +64,7 @@ async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_ove
     put_request(&fixture, &request(1, Some(&old), Some("n2")));
     let new = until_granted(&fixture, "req_1").await;
     assert_eq!(
-        (node(&new), new.predecessor.as_ref()),
+        (node_name(&new), new.predecessor.as_ref()),
         ("n2", Some(&old.id))
     );
     assert_eq!(new.state, AllocationState::Assigned);
@@ -70,7 +72,7 @@ async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_ove
     // Two live allocations of work with one process are not too many.
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert_eq!(all.values().filter(|it| stays(it)).count(), 2);
+    assert_eq!(all.values().filter(|it| is_staying(it)).count(), 2);
 
     fixture.report(&old, ContainerState::Ended);
     let ended = |it: &AllocationEntry| it.id == old.id && !it.holds();
@@ -78,7 +80,7 @@ async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_ove
     assert_eq!(
         ended.vacate.unwrap().reason,
         VacateReason::Moved,
-        "not a failure"
+        "the end is no failure"
     );
     fixture.report(&new, ContainerState::Running);
     fixture.neighbours.requests.remove("req_1");
@@ -91,7 +93,7 @@ async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_ove
         "no third process, and the successor stays"
     );
     assert_eq!(holding[0].id, new.id);
-    assert!(stays(holding[0]));
+    assert!(is_staying(holding[0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,14 +105,14 @@ async fn a_successor_whose_request_is_withdrawn_is_vacated() {
     let new = until_granted(&fixture, "req_1").await;
     fixture.neighbours.requests.remove("req_1");
     let leaves = |it: &AllocationEntry| it.id == new.id && it.vacate.is_some();
-    let vacated = fixture.until_one(WORK, "is given back", leaves).await;
+    let vacated = fixture.until_one(WORK, "is vacated", leaves).await;
     assert_eq!(vacated.vacate.unwrap().reason, VacateReason::Moved);
     fixture.report(&new, ContainerState::Ended);
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(
-        all.iter().any(|it| it.id == old.id && stays(it)),
-        "the first stays"
+        all.iter().any(|it| it.id == old.id && is_staying(it)),
+        "the first process stays"
     );
 }
 
@@ -124,8 +126,8 @@ async fn a_request_without_space_changes_nothing() {
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.len(), 1);
-    assert!(stays(&all[0]));
-    // It ends, and the request replaces its usual restart …
+    assert!(is_staying(&all[0]));
+    // The process ends. A pending request replaces the usual restart.
     put_request(&fixture, &request(2, Some(&old), Some("n9")));
     fixture.neighbours.requests.remove("req_1");
     fixture.settle().await;
@@ -140,11 +142,13 @@ async fn a_request_without_space_changes_nothing() {
     assert!(
         !allocations_of(&fixture.allocations().await, WORK)
             .iter()
-            .any(stays)
+            .any(is_staying)
     );
-    // … until it is withdrawn: then exactly one is granted.
+    // After the request is withdrawn, exactly one process is granted.
     fixture.neighbours.requests.remove("req_2");
-    fixture.until_one(WORK, "is started again", stays).await;
+    fixture
+        .until_one(WORK, "is started again", is_staying)
+        .await;
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
@@ -165,12 +169,12 @@ async fn a_failed_process_that_is_revived_keeps_its_allocation() {
     fixture.neighbours.requests.remove("req_1");
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
-    // Also in a new term, until job-converter has processed it.
+    assert!(all.len() == 1 && is_staying(&all[0]), "{all:?}");
+    // The same holds after a restart, while the demand still allows no process.
     fixture.restart().await;
     fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
+    assert!(all.len() == 1 && is_staying(&all[0]), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,14 +185,14 @@ async fn a_waiting_request_is_published_with_its_reason() {
     put_request(&fixture, &request(1, Some(&old), None));
     let waits = |it: &ProcessorEntry| it.waits.contains_key("req_1");
     let processor = fixture
-        .until_entry("processors", WORK, "says why", waits)
+        .until_entry("processors", WORK, "has a reason", waits)
         .await;
     assert!(!processor.waits["req_1"].is_empty());
     fixture.neighbours.node("n2", 1);
     until_granted(&fixture, "req_1").await;
     let has_no_waits = |it: &ProcessorEntry| it.waits.is_empty();
     fixture
-        .until_entry("processors", WORK, "waits no more", has_no_waits)
+        .until_entry("processors", WORK, "has no waiting request", has_no_waits)
         .await;
 }
 
@@ -211,16 +215,16 @@ async fn a_successor_avoids_the_hosts_of_partners_and_excluded_hosts() {
     fixture.neighbours.submit(&standby);
     let old = fixture.report_running(WORK).await;
     let partner = fixture.report_running("svc_1.0-0").await;
-    assert_eq!((node(&old), node(&partner)), ("n1", "n2"));
-    // Never on the host of its partner.
+    assert_eq!((node_name(&old), node_name(&partner)), ("n1", "n2"));
+    // A successor is never on the node of its standby.
     put_request(&fixture, &request(1, Some(&old), Some("n2")));
     fixture.settle().await;
     let all = fixture.allocations().await;
     assert!(all.values().all(|it| it.request.is_none()), "{all:?}");
     fixture.neighbours.requests.remove("req_1");
-    // Its own host is allowed.
+    // The node of the predecessor is allowed.
     put_request(&fixture, &request(2, Some(&old), Some("n1")));
-    assert_eq!(node(&until_granted(&fixture, "req_2").await), "n1");
+    assert_eq!(node_name(&until_granted(&fixture, "req_2").await), "n1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +234,7 @@ async fn processes_and_closed_nodes_are_published() {
     fixture.neighbours.submit(&service("svc_2.0", "ann"));
     let is_published = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
     let processor = fixture
-        .until_entry("processors", WORK, "is notified", is_published)
+        .until_entry("processors", WORK, "is published", is_published)
         .await;
     assert_eq!(processor.user.as_str(), "ann");
     let all: std::collections::BTreeMap<String, ProcessorEntry> =
@@ -242,7 +246,7 @@ async fn processes_and_closed_nodes_are_published() {
     fixture.block(&item).await;
     let closed = |it: &ClosedEntry| it.work.is_none();
     let closed = fixture
-        .until_entry("closed", "n2", "is notified", closed)
+        .until_entry("closed", "n2", "is published", closed)
         .await;
     assert!(closed.reason.contains("it smells"));
     fixture.neighbours.blocks.remove(&item.key());
@@ -262,12 +266,12 @@ async fn a_host_outside_the_list_is_granted_only_by_force() {
     put_request(&fixture, &request(1, Some(&old), Some("n2")));
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert!(all.len() == 1 && all.values().all(stays), "{all:?}");
+    assert!(all.len() == 1 && all.values().all(is_staying), "{all:?}");
     fixture.neighbours.requests.remove("req_1");
     let forced = RequestEntry {
         force: true,
         ..request(2, Some(&old), Some("n2"))
     };
     put_request(&fixture, &forced);
-    assert_eq!(node(&until_granted(&fixture, "req_2").await), "n2");
+    assert_eq!(node_name(&until_granted(&fixture, "req_2").await), "n2");
 }

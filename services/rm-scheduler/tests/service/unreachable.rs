@@ -1,4 +1,5 @@
-//! Work on unreachable nodes (W7).
+//! Tests of work on unreachable nodes. The work waits for its node, or it is replaced at once or
+//! after a delay (W7).
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, V
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::WhenUnreachable;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{block, job, node, service};
 
 fn service_with(work: &str, when: WhenUnreachable) -> DemandEntry {
@@ -25,7 +26,7 @@ fn report_lost(fixture: &Fixture, name: &str) {
     fixture.neighbours.nodes.put(name, &lost);
 }
 
-fn unreachable(entry: &AllocationEntry) -> bool {
+fn is_unreachable(entry: &AllocationEntry) -> bool {
     entry.state == AllocationState::Unreachable && entry.vacate.is_none()
 }
 
@@ -37,33 +38,33 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
         .submit(&service_with("svc_a.0", WhenUnreachable::Wait));
     let first = fixture.report_running("svc_a.0").await;
     let node = first.node.as_str();
-    // Next to it is work that does not wait.
-    let mut second_replica = service("svc_b.0", "ben");
-    second_replica.machines = vec![first.node.clone()];
-    fixture.neighbours.submit(&second_replica);
+    // Work that does not wait runs on the same node.
+    let mut other_service = service("svc_b.0", "ben");
+    other_service.machines = vec![first.node.clone()];
+    fixture.neighbours.submit(&other_service);
     let replaced = fixture.report_running("svc_b.0").await;
-    second_replica.machines = Vec::new();
-    fixture.neighbours.submit(&second_replica);
+    other_service.machines = Vec::new();
+    fixture.neighbours.submit(&other_service);
     report_lost(&fixture, node);
     fixture
-        .until_one("svc_a.0", "is unreachable", unreachable)
+        .until_one("svc_a.0", "is unreachable", is_unreachable)
         .await;
     let verdict = fixture
-        .until_verdict_matches("svc_a.0", "says what it waits for", |it: &VerdictEntry| {
+        .until_verdict_matches("svc_a.0", "waits for its node", |it: &VerdictEntry| {
             it.detail.contains("is waited for")
         })
         .await;
     assert!(verdict.detail.contains(node), "{}", verdict.detail);
     let ended = |it: &AllocationEntry| it.id == replaced.id && !it.holds();
-    let ended = fixture.until_one("svc_b.0", "is given up", ended).await;
+    let ended = fixture.until_one("svc_b.0", "has ended", ended).await;
     let vacate = ended.vacate.unwrap();
     assert_eq!(
         (vacate.reason, vacate.purge),
         (VacateReason::NodeLost, true)
     );
-    fixture.until_one("svc_b.0", "goes on", stays).await;
+    fixture.until_one("svc_b.0", "goes on", is_staying).await;
 
-    // It stays while its node cannot receive orders, also after a restart.
+    // `svc_a.0` stays while its node cannot receive orders, also after a restart.
     fixture
         .neighbours
         .block(&block(hayward_blocklist_api::BlockKind::Node, node, None));
@@ -71,7 +72,7 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     fixture.settle().await;
     let all = fixture.allocations().await;
     let mine = allocations_of(&all, "svc_a.0");
-    assert!(mine.len() == 1 && unreachable(&mine[0]), "{mine:#?}");
+    assert!(mine.len() == 1 && is_unreachable(&mine[0]), "{mine:#?}");
     fixture.neighbours.blocks.remove(&format!("node/{node}"));
 
     fixture.neighbours.node(node, 2);
@@ -79,7 +80,7 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     let back = fixture.until_one("svc_a.0", "runs", runs).await;
     assert_eq!(back.id, first.id);
     fixture
-        .until_verdict_matches("svc_a.0", "waits no more", |it: &VerdictEntry| {
+        .until_verdict_matches("svc_a.0", "no longer waits", |it: &VerdictEntry| {
             !it.detail.contains("is waited for")
         })
         .await;
@@ -94,14 +95,16 @@ async fn work_is_replaced_after_its_replacement_delay() {
     let since = SystemClock.now();
     report_lost(&fixture, first.node.as_str());
     fixture
-        .until_one("svc_a.0", "is unreachable", unreachable)
+        .until_one("svc_a.0", "is unreachable", is_unreachable)
         .await;
     fixture
-        .until_verdict_matches("svc_a.0", "says when", |it: &VerdictEntry| {
-            it.detail.contains("is replaced at 2")
-        })
+        .until_verdict_matches(
+            "svc_a.0",
+            "has the time of the replacement",
+            |it: &VerdictEntry| it.detail.contains("is replaced at 2"),
+        )
         .await;
-    let next = |it: &AllocationEntry| stays(it) && it.id != first.id;
+    let next = |it: &AllocationEntry| is_staying(it) && it.id != first.id;
     let next = fixture.until_one("svc_a.0", "is replaced", next).await;
     assert!(next.granted_at >= since.plus_ms(1_200));
     let all = fixture.allocations().await;
@@ -122,9 +125,9 @@ async fn a_node_that_is_back_in_time_keeps_its_work() {
     let first = fixture.report_running("job_a").await;
     report_lost(&fixture, first.node.as_str());
     fixture
-        .until_one("job_a", "is unreachable", unreachable)
+        .until_one("job_a", "is unreachable", is_unreachable)
         .await;
-    // It ends while its node is unreachable, and the end is final.
+    // The node is back before the delay is over.
     fixture.neighbours.node(first.node.as_str(), 2);
     let runs = |it: &AllocationEntry| it.state == AllocationState::Running;
     fixture.until_one("job_a", "runs", runs).await;
@@ -151,9 +154,9 @@ async fn exclusive_work_is_published_as_such_and_replaced_when_its_node_is_lost(
     fixture.neighbours.nodes.put(first.node.as_str(), &suspect);
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert!(all.len() == 1 && all.values().all(|it| it.exclusive && stays(it)));
+    assert!(all.len() == 1 && all.values().all(|it| it.exclusive && is_staying(it)));
     report_lost(&fixture, first.node.as_str());
-    let next = |it: &AllocationEntry| stays(it) && it.id != first.id;
+    let next = |it: &AllocationEntry| is_staying(it) && it.id != first.id;
     assert!(
         fixture
             .until_one("svc_a.0", "goes on", next)
@@ -171,11 +174,13 @@ async fn withdrawn_work_on_a_lost_node_is_not_waited_for() {
     let first = fixture.report_running("svc_a.0").await;
     report_lost(&fixture, "n1");
     fixture
-        .until_one("svc_a.0", "is unreachable", unreachable)
+        .until_one("svc_a.0", "is unreachable", is_unreachable)
         .await;
     fixture.report(&first, ContainerState::Launching);
     fixture.settle().await;
-    assert!(unreachable(&fixture.allocations().await[first.id.as_str()]));
+    assert!(is_unreachable(
+        &fixture.allocations().await[first.id.as_str()]
+    ));
     fixture.neighbours.demand.remove("svc_a.0");
-    fixture.until("nothing left", Allocations::is_empty).await;
+    fixture.until("no allocation", Allocations::is_empty).await;
 }

@@ -1,4 +1,4 @@
-//! Load and occupancy.
+//! Tests of the views of allocations, load and occupancy. Pages and sums must agree.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -22,12 +22,13 @@ impl Fixture {
     }
 }
 
-/// Five nodes: two full of a job with processes of two quanta, one with a service, one marked.
+/// Starts a fleet of five nodes, of which `n5` is marked. A service uses one quantum, and a job
+/// with six processes of two quanta uses all other space except one quantum.
 async fn busy_fixture() -> Fixture {
     let fixture = Fixture::new(&[4, 4, 4, 2, 2]).await;
-    let mut marked = block(BlockKind::Node, "n5", None);
-    marked.action = BlockAction::Mark;
-    fixture.neighbours.block(&marked);
+    let mut mark = block(BlockKind::Node, "n5", None);
+    mark.action = BlockAction::Mark;
+    fixture.neighbours.block(&mark);
     until("the mark", async || {
         let shares = fixture.shares().await?;
         (shares.pools.first()?.blocked == 2).then_some(())
@@ -41,7 +42,7 @@ async fn busy_fixture() -> Fixture {
     wide.max_processes = 9;
     fixture.neighbours.submit(&wide);
     fixture
-        .until("all it can have", |all| all.len() == 1 + 6)
+        .until("six processes of job_w", |all| all.len() == 1 + 6)
         .await;
     fixture.settle().await;
     fixture
@@ -53,7 +54,7 @@ async fn pages_of_allocations_add_up_to_all() {
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
         fixture.neighbours.submit(&job(work, user));
     }
-    fixture.until("five", |all| all.len() == 5).await;
+    fixture.until("five processes", |all| all.len() == 5).await;
     let pages = async |name: &str, filter: &str| {
         let (client, mut found, mut cursor) = (fixture.client(name), Vec::new(), String::new());
         loop {
@@ -79,19 +80,27 @@ async fn pages_of_allocations_add_up_to_all() {
         .map(|view| view.id.clone())
         .collect();
     assert_eq!(pages("viewer", "").await, ids);
-    let anns = whole
+    let ann_ids = whole
         .allocations
         .iter()
         .filter(|view| view.user.as_str() == "ann");
-    let anns: Vec<_> = anns.map(|view| view.id.clone()).collect();
-    assert_eq!(pages("ann", "").await, anns, "S12");
-    assert_eq!(pages("viewer", "&work=job_a").await, anns);
+    let ann_ids: Vec<_> = ann_ids.map(|view| view.id.clone()).collect();
+    assert_eq!(
+        pages("ann", "").await,
+        ann_ids,
+        "a user sees only own allocations (S12)"
+    );
+    assert_eq!(pages("viewer", "&work=job_a").await, ann_ids);
     let viewer = fixture.client("viewer");
     let first: AllocationList = viewer.get("/v1/allocations?limit=1").await.unwrap();
     let cursor = first.next_cursor.unwrap();
     let other = format!("/v1/allocations?work=job_a&cursor={cursor}");
     let other = viewer.get::<AllocationList>(&other).await.unwrap_err();
-    assert_eq!(other.problem().unwrap().status(), 422, "of another list");
+    assert_eq!(
+        other.problem().unwrap().status(),
+        422,
+        "the cursor belongs to another list"
+    );
     let none = viewer
         .get::<AllocationList>("/v1/allocations?limit=0")
         .await
@@ -104,26 +113,26 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
     let fixture = busy_fixture().await;
     let load = fixture.load().await;
     let pool = &load.pools[0];
-    // With the probe of the test, which has no capacity.
+    // Six nodes, with the node `probe` of the fixture, which has no capacity.
     assert_eq!((pool.nodes, pool.up, pool.blocked), (6, 5, 1));
     assert_eq!((pool.total, pool.usable, pool.free), (16, 14, 1));
-    // Six of the job, of two quanta each, and the service.
+    // Six processes of the job, of two quanta each, and the service.
     assert_eq!((pool.requested, pool.awarded), (13, 13));
-    let order = |order, nodes, up, free, partly| NodesOfOrder {
+    let nodes_of_order = |order, nodes, up, free, partly| NodesOfOrder {
         order,
         nodes,
         up,
         free,
         partly,
     };
-    // One quantum is left next to the service.
+    // One quantum is free on the node of the service.
     assert_eq!(
         pool.orders,
         [
-            order(0, 1, 1, 1, 0),
-            order(1, 0, 0, 0, 1),
-            order(2, 2, 1, 0, 0),
-            order(4, 3, 3, 0, 0)
+            nodes_of_order(0, 1, 1, 1, 0),
+            nodes_of_order(1, 0, 0, 0, 1),
+            nodes_of_order(2, 2, 1, 0, 0),
+            nodes_of_order(4, 3, 3, 0, 0)
         ]
     );
     let class =
@@ -144,7 +153,7 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 4;
     fixture.neighbours.submit(&large);
-    until("one that waits", async || {
+    until("waiting work", async || {
         let load = fixture.load().await;
         let normal = load.classes.iter().find(|it| it.class == "normal")?;
         ((normal.work, normal.waiting) == (2, 1)).then_some(())
@@ -166,7 +175,7 @@ async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
         let query = format!("?limit=2&cursor={cursor}");
         page = fixture.occupancy(&query).await;
     }
-    // The probe of the test has no capacity.
+    // The node `probe` of the fixture has no capacity.
     nodes.retain(|node| node.order > 0);
     let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3", "n4", "n5"]);
@@ -189,8 +198,8 @@ async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
         (false, true, true)
     );
     assert_eq!(marked.blocked.as_deref(), Some("it smells"));
-    let second_replica = |node: &&NodeOccupancy| node.fixed == 1;
-    let with_service = nodes.iter().find(second_replica).unwrap();
+    let has_service = |node: &&NodeOccupancy| node.fixed == 1;
+    let with_service = nodes.iter().find(has_service).unwrap();
     assert!(!with_service.reservable && !marked.reservable);
     let share = with_service.shares.iter().find(|it| it.fixed).unwrap();
     assert_eq!(
@@ -199,11 +208,11 @@ async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
     );
     assert!(with_service.classes.contains(&"normal".to_owned()));
 
-    let one = fixture.occupancy("?node=n5&pool=default").await;
-    assert_eq!((one.nodes.len(), one.next_cursor), (1, None));
+    let page = fixture.occupancy("?node=n5&pool=default").await;
+    assert_eq!((page.nodes.len(), page.next_cursor), (1, None));
     assert_eq!(fixture.occupancy("?pool=other").await.nodes, []);
-    let none = fixture.client("viewer");
-    let refused = none.get::<Occupancy>("/v1/occupancy?limit=0").await;
+    let viewer = fixture.client("viewer");
+    let refused = viewer.get::<Occupancy>("/v1/occupancy?limit=0").await;
     assert_eq!(
         refused.unwrap_err().problem().unwrap().code,
         Code::BadRequest
@@ -216,7 +225,7 @@ async fn use_beyond_the_capacity_of_a_node_is_shown() {
     let mut demand = job("job_a", "ann");
     demand.max_processes = 6;
     fixture.neighbours.submit(&demand);
-    let all = fixture.until("all of it", |all| all.len() == 6).await;
+    let all = fixture.until("six processes", |all| all.len() == 6).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
@@ -228,7 +237,7 @@ async fn use_beyond_the_capacity_of_a_node_is_shown() {
     })
     .await;
     assert_eq!((node.held, node.over, node.free), (3, 2, 0));
-    let shares = until("the round that saw it", async || {
+    let shares = until("a round that counts the smaller node", async || {
         let shares = fixture.shares().await?;
         (shares.pools.first()?.over == 2).then_some(shares)
     })

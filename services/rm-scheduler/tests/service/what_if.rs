@@ -1,4 +1,4 @@
-//! Forecasts of `what-if` come true, change nothing, and need permission.
+//! Tests of `POST /v1/what-if`: forecasts come true, change nothing, and need permission.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName, WorkKind};
 use serde_json::Value;
 
-use super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{job, reservation, service};
 
 async fn post_forecast(
@@ -54,12 +54,12 @@ fn request_with(submission: Submission) -> WhatIf {
     }
 }
 
-/// Number of processes of each piece of work on each node.
+/// Returns the number of processes of each piece of work on each node.
 fn processes_by_node<'a>(
     all: impl Iterator<Item = &'a AllocationEntry>,
 ) -> BTreeMap<(String, String), u64> {
     let mut counts = BTreeMap::new();
-    for entry in all.filter(|entry| stays(entry)) {
+    for entry in all.filter(|entry| is_staying(entry)) {
         let key = (entry.work.to_string(), entry.node.to_string());
         *counts.entry(key).or_default() += 1;
     }
@@ -73,8 +73,8 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
     let mut first = job("job_a", "ann");
     first.task_ms = Some(3_600_000);
     fixture.neighbours.submit(&first);
-    let all = fixture.until("all of it", |all| all.len() == 8).await;
-    // A running process loses its work; the time of its start does not count any more.
+    let all = fixture.until("eight processes", |all| all.len() == 8).await;
+    // A running process loses only unfinished work. The time of its start no longer counts.
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
@@ -114,15 +114,15 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
     let mut entry = job("job_b", "ben");
     entry.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(2);
     fixture.neighbours.submit(&entry);
-    let forecast = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
-    fixture.until("room is made", forecast).await;
+    let has_vacate = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
+    fixture.until("a vacated process", has_vacate).await;
     let all = fixture.confirm_all_ends().await;
     expected.retain(|_, count| *count > 0);
     assert_eq!(processes_by_node(all.values()), expected);
 }
 
-/// The present cursor of a publication.
-async fn cursor(fixture: &Fixture, name: &str) -> String {
+/// Returns the path that reads the changes of a publication from now on.
+async fn path_since_now(fixture: &Fixture, name: &str) -> String {
     let path = format!("/v1/{name}/publication");
     let update: Update<Value> = fixture.client("job-converter").get(&path).await.unwrap();
     format!("{path}?since={}", update.cursor)
@@ -137,18 +137,18 @@ async fn newest_round(fixture: &Fixture) -> u64 {
 async fn a_forecast_changes_nothing() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    fixture.until("all of it", |all| all.len() == 4).await;
+    fixture.until("four processes", |all| all.len() == 4).await;
     fixture.settle().await;
     // Only the fairness ledger is written, once a second.
     let revision = fixture.revision();
     let (allocations, verdicts) = (
-        cursor(&fixture, "allocations").await,
-        cursor(&fixture, "verdicts").await,
+        path_since_now(&fixture, "allocations").await,
+        path_since_now(&fixture, "verdicts").await,
     );
     let newest = newest_round(&fixture).await;
     let mut policy = Policy::default();
     policy.classes.get_mut("normal").unwrap().weight = Some(7);
-    let all = WhatIf {
+    let every_change = WhatIf {
         submissions: vec![submission(WorkKind::Service, "svc_x", "ben")],
         policy: Some(policy),
         drain: vec!["n1".parse().unwrap()],
@@ -165,7 +165,7 @@ async fn a_forecast_changes_nothing() {
         ..WhatIf::default()
     };
     for name in ["operator", "viewer"] {
-        let forecast = post_forecast(&fixture, name, &all).await.unwrap();
+        let forecast = post_forecast(&fixture, name, &every_change).await.unwrap();
         assert!(forecast.revision >= revision);
         assert_eq!(forecast.starts.len(), 1);
         assert!(forecast.starts[0].node.as_str().starts_with("what-if-"));
@@ -195,7 +195,7 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
     let mut entry = service("svc_a.0", "ann");
     entry.size = Size::memory(3 * GIB);
     fixture.neighbours.submit(&entry);
-    let there = fixture.until_one("svc_a.0", "starts", stays).await;
+    let allocation = fixture.until_one("svc_a.0", "starts", is_staying).await;
     fixture.settle().await;
     let huge = Submission {
         size: Some(Size::memory(64 * GIB)),
@@ -208,16 +208,16 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
     assert!(forecast.starts.is_empty() && forecast.settled);
 
     let lost = WhatIf {
-        lose: vec![there.node.clone()],
+        lose: vec![allocation.node.clone()],
         ..WhatIf::default()
     };
     let forecast = post_forecast(&fixture, "viewer", &lost).await.unwrap();
-    assert_eq!(forecast.leaves[0].allocation.as_ref(), Some(&there.id));
+    assert_eq!(forecast.leaves[0].allocation.as_ref(), Some(&allocation.id));
     assert_eq!(forecast.starts.len(), 1);
-    assert_ne!(forecast.starts[0].node, there.node);
+    assert_ne!(forecast.starts[0].node, allocation.node);
     assert!(
         forecast.moves.is_empty(),
-        "it has one process before and after"
+        "the work has one process before and after"
     );
 }
 
@@ -227,7 +227,9 @@ async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.neighbours.submit(&job("job_b", "ben"));
     fixture
-        .until("all of it", |all| allocations_of(all, "job_b").len() >= 4)
+        .until("four processes of job_b", |all| {
+            allocations_of(all, "job_b").len() >= 4
+        })
         .await;
     fixture.confirm_all_ends().await;
     let own = WhatIf {
@@ -237,7 +239,7 @@ async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
     let forecast = post_forecast(&fixture, "ann", &own).await.unwrap();
     assert!(
         forecast.starts.is_empty(),
-        "ben's processes are not own to see: {forecast:#?}"
+        "ann must not see processes of ben: {forecast:#?}"
     );
     assert!(!forecast.leaves.is_empty());
     let all = post_forecast(&fixture, "viewer", &own).await.unwrap();
@@ -300,12 +302,12 @@ async fn a_refused_forecast_names_the_fields_that_are_not_permitted() {
         neighbour.unwrap_err().problem().unwrap().code,
         Code::Forbidden
     );
-    let stranger: Result<Forecast, _> = fixture
+    let anonymous: Result<Forecast, _> = fixture
         .anonymous_client()
         .post("/v1/what-if", &WhatIf::default(), None)
         .await;
     assert_eq!(
-        stranger.unwrap_err().problem().unwrap().code,
+        anonymous.unwrap_err().problem().unwrap().code,
         Code::Unauthenticated
     );
 }
@@ -316,14 +318,16 @@ async fn all_faults_of_the_body_are_reported_at_once() {
     fixture.settle().await;
     let mut policy = Policy::default();
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
-    let bad = WhatIf {
+    let invalid = WhatIf {
         policy: Some(policy),
         drain: vec!["n9".parse().unwrap()],
         withdraw: vec!["job_none".parse().unwrap()],
         rounds: Some(0),
         ..WhatIf::default()
     };
-    let refused = post_forecast(&fixture, "operator", &bad).await.unwrap_err();
+    let refused = post_forecast(&fixture, "operator", &invalid)
+        .await
+        .unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Invalid);
     let pointers: Vec<&str> = problem
@@ -348,20 +352,20 @@ async fn all_faults_of_the_body_are_reported_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_preview_lists_what_moves_and_what_stays() {
     let fixture = Fixture::new(&[4, 4, 3]).await;
-    // Nodes of four quanta, so that the reservation gets one of them.
+    // A reservation gets a whole node, here one of four quanta.
     fixture.neighbours.submit(&reservation("rsv_a", "cy", 3));
-    let reserved = fixture.until_one("rsv_a", "is held", stays).await;
+    let reserved = fixture.until_one("rsv_a", "is held", is_staying).await;
     let mut limited = service("svc_a.0", "ann");
     limited.size = Size::memory(3 * GIB);
     limited.disruption_limit = Some(1);
     fixture.neighbours.submit(&limited);
-    let first = fixture.until_one("svc_a.0", "starts", stays).await;
-    let drain = |node: &hayward_vocabulary::NodeName| WhatIf {
+    let first = fixture.until_one("svc_a.0", "starts", is_staying).await;
+    let drain_request = |node: &hayward_vocabulary::NodeName| WhatIf {
         drain: vec![node.clone()],
         ..WhatIf::default()
     };
     fixture.settle().await;
-    let forecast = post_forecast(&fixture, "viewer", &drain(&first.node))
+    let forecast = post_forecast(&fixture, "viewer", &drain_request(&first.node))
         .await
         .unwrap();
     let preview = &forecast.drains[0];
@@ -372,9 +376,9 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
 
     fixture.report(&first, ContainerState::Running);
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
-    let runs = fixture.until_one("svc_a.0", "runs", runs).await;
+    let running = fixture.until_one("svc_a.0", "runs", runs).await;
     fixture.settle().await;
-    let forecast = post_forecast(&fixture, "viewer", &drain(&first.node))
+    let forecast = post_forecast(&fixture, "viewer", &drain_request(&first.node))
         .await
         .unwrap();
     let preview = &forecast.drains[0];
@@ -385,16 +389,16 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
         (moved.disruption_limit, moved.stop_grace_ms),
         (Some(1), 1_000)
     );
-    let start_ms = runs.running_since.unwrap().ms_since(runs.granted_at);
+    let start_ms = running.running_since.unwrap().ms_since(running.granted_at);
     assert_eq!(preview.estimate_ms, Some(1_000 + start_ms));
 
-    let forecast = post_forecast(&fixture, "operator", &drain(&reserved.node))
+    let forecast = post_forecast(&fixture, "operator", &drain_request(&reserved.node))
         .await
         .unwrap();
     let preview = &forecast.drains[0];
-    let stays = &preview.stays[0];
+    let remaining = &preview.stays[0];
     assert_eq!(
-        (stays.why, stays.user.as_str()),
+        (remaining.why, remaining.user.as_str()),
         (BlockerReason::Reservation, "cy")
     );
     assert!(preview.estimate_ms.is_none() && preview.moves.is_empty());
@@ -413,15 +417,18 @@ async fn a_drain_preview_counts_processes_without_space_elsewhere() {
     let mut wide = job("job_a", "ann");
     wide.max_processes = 6;
     fixture.neighbours.submit(&wide);
-    fixture.until("all of it", |all| all.len() == 6).await;
+    fixture.until("six processes", |all| all.len() == 6).await;
     fixture.settle().await;
     let both = WhatIf {
         drain: vec!["n2".parse().unwrap(), "n1".parse().unwrap()],
         ..WhatIf::default()
     };
     let forecast = post_forecast(&fixture, "viewer", &both).await.unwrap();
-    let lost = |at: usize| (forecast.drains[at].total, forecast.drains[at].without_room);
-    assert_eq!((lost(0), lost(1)), ((2, 2), (4, 4)));
+    let counts = |index: usize| {
+        let drain = &forecast.drains[index];
+        (drain.total, drain.without_room)
+    };
+    assert_eq!((counts(0), counts(1)), ((2, 2), (4, 4)));
     let reasons = forecast.drains.iter().flat_map(|drain| &drain.moves);
     let blocked = |reason| reason == Some(WaitReason::AllBlocked);
     assert!(

@@ -1,4 +1,4 @@
-//! Worker pools over HTTP: events for owners, requests to the planner, and crashes.
+//! Tests of worker pools over HTTP: events for owners, requests to the planner, and restarts.
 
 mod limits;
 mod owner;
@@ -22,6 +22,7 @@ use self::owner::{Owner, end_with_error, problem_code};
 use super::fixture::Fixture;
 use super::neighbours::{block, job};
 
+/// Asserts that the launch of a worker names its pool and owner.
 fn assert_launch_of(worker: &AllocationEntry, owner: &Owner) {
     assert_eq!(worker.user.as_str(), "ann");
     let launch = worker.launch.as_ref().unwrap();
@@ -38,7 +39,7 @@ fn assert_launch_of(worker: &AllocationEntry, owner: &Owner) {
 async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let fixture = Fixture::new(&[4, 4]).await;
     let mut owner = Owner::new(&fixture, 3).await;
-    // Without an owner nothing is requested.
+    // Without an owner no worker is requested.
     fixture.settle().await;
     assert!(fixture.allocations().await.is_empty());
 
@@ -47,7 +48,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let workers = owner.until_granted(&fixture, 3).await;
     for worker in &workers {
         assert_launch_of(worker, &owner);
-        assert!(owner.started(&worker.id).await);
+        assert!(owner.report_started(&worker.id).await);
     }
     let view = owner.view().await;
     assert_eq!((view.started, view.launching, view.requested), (3, 0, 0));
@@ -65,7 +66,9 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     );
     let now = owner.until_granted(&fixture, 3).await;
     assert!(now.iter().all(|worker| worker.id != workers[1].id));
-    let view = owner.until("the new one", |view| view.launching == 1).await;
+    let view = owner
+        .until("a launching worker", |view| view.launching == 1)
+        .await;
     assert_eq!((view.started, view.failed_so_far), (2, 1));
 
     // A returned worker leaves as usual and is replaced.
@@ -87,9 +90,12 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     fixture.report(&leaving, ContainerState::Ended);
     owner.until_granted(&fixture, 3).await;
     let view = owner
-        .until("it is replaced", |view| view.returning == 0)
+        .until("the end of the returned worker", |view| view.returning == 0)
         .await;
-    assert_eq!(view.failed_so_far, 1, "no failure of the pool");
+    assert_eq!(
+        view.failed_so_far, 1,
+        "the end of a returned worker is no failure"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,11 +106,14 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     let workers = owner.until_granted(&fixture, 3).await;
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
     for id in &ids {
-        owner.started(id).await;
+        owner.report_started(id).await;
     }
     fixture.restart().await;
     owner.update_client(&fixture);
-    assert_eq!(problem_code(owner.size(3, false).await), Code::NotConnected);
+    assert_eq!(
+        problem_code(owner.set_size(3, false).await),
+        Code::NotConnected
+    );
     let list: EventList = {
         let path = owner.path(&format!("/events?after={}&wait_ms=5000", first.event_seq));
         owner.client.get(&path).await.unwrap()
@@ -128,15 +137,18 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     assert_eq!((again.pool.started, again.pool.requested), (3, 0));
     owner.connection = 1;
     assert_eq!(
-        problem_code(owner.size(9, false).await),
+        problem_code(owner.set_size(9, false).await),
         Code::StaleConnection
     );
     (owner.epoch, owner.connection) = (0, 2);
-    assert_eq!(problem_code(owner.size(9, false).await), Code::StaleEpoch);
+    assert_eq!(
+        problem_code(owner.set_size(9, false).await),
+        Code::StaleEpoch
+    );
     assert_eq!(owner.view().await.designated, 3);
-    // Numbers of works are never used again, also after a restart.
+    // Ids of work are never used again, also after a restart.
     (owner.epoch, owner.connection) = (1, 2);
-    owner.size(4, false).await.unwrap();
+    owner.set_size(4, false).await.unwrap();
     let four = owner.until_granted(&fixture, 4).await;
     let works: std::collections::BTreeSet<_> = four.iter().map(|it| &it.work).collect();
     assert_eq!(works.len(), 4);
@@ -165,7 +177,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     assert_eq!(seen.len(), 2);
     assert!(workers.iter().all(|worker| seen.contains(&worker.id)));
     for worker in &workers {
-        assert!(owner.started(&worker.id).await);
+        assert!(owner.report_started(&worker.id).await);
     }
     let report_idle = async |owner: &Owner, idle: &[&AllocationId]| -> IdleAnswer {
         let body = json!({ "workers": idle });
@@ -176,7 +188,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     mark.action = BlockAction::Mark;
     fixture.neighbours.block(&mark);
     let marked = |view: &WorkerView| view.marked;
-    until("the mark is known", async || {
+    until("a marked worker", async || {
         let list: WorkerList = owner.client.get(&owner.path("/workers")).await.ok()?;
         list.workers.iter().any(marked).then_some(())
     })
@@ -185,7 +197,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     assert_eq!(
         (view.started, view.requested, view.idle_blocked),
         (2, 0, 0),
-        "busy ones count"
+        "busy workers on the marked node count"
     );
 
     let idle = &workers[0].id;
@@ -194,21 +206,23 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
         (answer.idle_blocked, answer.requested_now),
         (vec![idle.clone()], 1)
     );
-    let there = owner.until_granted(&fixture, 3).await;
-    let fresh = there
+    let granted = owner.until_granted(&fixture, 3).await;
+    let new_worker = granted
         .iter()
         .find(|it| workers.iter().all(|old| old.id != it.id));
-    assert_ne!(fresh.unwrap().node, workers[0].node);
-    let same = there.iter().find(|it| it.id == workers[0].id);
-    assert!(same.unwrap().vacate.is_none(), "W4");
+    assert_ne!(new_worker.unwrap().node, workers[0].node);
+    let same = granted.iter().find(|it| it.id == workers[0].id);
+    assert!(same.unwrap().vacate.is_none(), "no release (WP-4)");
 
-    // It is kept over a restart, which marks the node again.
+    // After a restart the blocklist marks the node again, so the worker still does not count.
     fixture.restart().await;
     owner.update_client(&fixture);
-    let all: Vec<AllocationId> = there.iter().map(|it| it.id.clone()).collect();
+    let all: Vec<AllocationId> = granted.iter().map(|it| it.id.clone()).collect();
     owner.connect(&all).await;
     let view = owner
-        .until("still not counted", |view| view.idle_blocked == 1)
+        .until("an idle worker that does not count", |view| {
+            view.idle_blocked == 1
+        })
         .await;
     assert_eq!((view.started, view.requested), (3, 0));
 }
@@ -220,9 +234,9 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
     owner.connect(&[]).await;
     let workers = owner.until_granted(&fixture, 4).await;
     for worker in &workers {
-        owner.started(&worker.id).await;
+        owner.report_started(&worker.id).await;
     }
-    let view = owner.size(2, false).await.unwrap();
+    let view = owner.set_size(2, false).await.unwrap();
     assert_eq!((view.released.len(), view.withdrawn_now), (0, 0));
     fixture.settle().await;
     owner.until_granted(&fixture, 4).await;
@@ -246,13 +260,13 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
     assert_eq!(stopped.status, PoolStatus::Stopped);
     let again: PoolView = owner.call(Method::POST, "/stop", &stop).await.unwrap();
     assert_eq!(again.final_message.as_deref(), Some("done"));
-    assert_eq!(problem_code(owner.size(3, false).await), Code::Gone);
+    assert_eq!(problem_code(owner.set_size(3, false).await), Code::Gone);
     fixture.confirm_all_ends().await;
     assert!(fixture.allocations().await.is_empty());
     assert_eq!(owner.view().await.returning, 0);
 }
 
-/// Commands can be tried without effect (A10).
+/// A dry run of a command has no effect (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_size_and_stop_changes_nothing() {
     let fixture = Fixture::new(&[4]).await;
@@ -262,10 +276,10 @@ async fn a_dry_run_of_size_and_stop_changes_nothing() {
     fixture.settle().await;
     let (before, revision) = (owner.view().await, fixture.revision());
     let operator = fixture.client("operator");
-    let tried = operator.call(Method::PUT, owner.path("/size"));
-    let tried = tried.query("dry_run", true).body(&json!({ "size": 4 }));
-    let tried = tried.answer::<SizeAnswer>().await.unwrap().body;
-    assert_eq!((tried.size, tried.requested_now), (4, 2));
+    let dry_run = operator.call(Method::PUT, owner.path("/size"));
+    let dry_run = dry_run.query("dry_run", true).body(&json!({ "size": 4 }));
+    let dry_run = dry_run.answer::<SizeAnswer>().await.unwrap().body;
+    assert_eq!((dry_run.size, dry_run.requested_now), (4, 2));
     let stop = operator.call(Method::POST, owner.path("/stop"));
     let stop = stop.query("dry_run", true).body(&StopOrder::default());
     stop.send::<PoolView>().await.unwrap();
@@ -295,8 +309,8 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
         let call = operator.call(Method::POST, owner.path("/stop"));
         call.body(&order).idempotency_key(key)
     };
-    let none = stop("", "enough").send::<PoolView>().await;
-    assert_eq!(problem_code(none), Code::BadRequest);
+    let without_key = stop("", "enough").send::<PoolView>().await;
+    assert_eq!(problem_code(without_key), Code::BadRequest);
     let first = stop("k", "enough").answer::<PoolView>().await.unwrap();
     let again = stop("k", "enough").answer::<PoolView>().await.unwrap();
     assert_eq!(first.status, again.status);
@@ -307,7 +321,7 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
         Code::IdempotencyMismatch
     );
     let later = stop("l", "enough").answer::<PoolView>().await.unwrap();
-    assert_eq!(later.status, 200, "it was stopped before");
+    assert_eq!(later.status, 200, "the pool was already stopped");
 }
 
 /// A token is for one owner (S8).
@@ -327,11 +341,14 @@ async fn an_owner_renews_its_own_token_only() {
     let again: PoolCreated = next.put(&path, &json!({})).await.unwrap();
     assert_eq!(again.pool.id, owner.pool);
     let operators: Result<PoolCreated, _> = fixture.client("operator").put(&path, &json!({})).await;
-    assert!(operators.is_ok(), "for who missed it");
-    let anothers = fixture
+    assert!(
+        operators.is_ok(),
+        "an operator may renew the token of any owner"
+    );
+    let other_user = fixture
         .client("ann")
         .put::<_, PoolCreated>(&path, &json!({}))
         .await;
-    let refused = anothers.unwrap_err();
+    let refused = other_user.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
 }

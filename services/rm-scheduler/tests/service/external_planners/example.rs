@@ -1,4 +1,5 @@
-//! The example planner of the documentation.
+//! Tests of `docs/examples/planner.py`, the example of an external planner. Its option `--bad`
+//! makes one mistake.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,9 +10,11 @@ use hayward_rm_scheduler_api::planners::StepRefusal;
 use serde_json::json;
 
 use super::super::fixture::{Allocations, Fixture};
-use super::{count_held, external_job, policy, replay_all_rounds, set_policy, until_refused};
+use super::{
+    count_held, external_job, policy_with_planner, replay_all_rounds, set_policy, until_refused,
+};
 
-/// `docs/examples/planner.py`, ended with the test.
+/// The running program. It is killed at the end of the test.
 struct Example(Child);
 
 impl Drop for Example {
@@ -22,7 +25,7 @@ impl Drop for Example {
 }
 
 impl Example {
-    /// The program with its address; none without Python.
+    /// Starts the program and returns its address. Returns `None` if there is no `python3`.
     fn start(options: &[&str]) -> Option<(Self, String)> {
         const PATH: &str = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -57,18 +60,20 @@ async fn the_example_serves_users_in_turn() {
     fixture
         .neighbours
         .submit(&external_job("job_ben", "ben", 9));
-    set_policy(&fixture, &policy(&json!({ "url": url })))
+    set_policy(&fixture, &policy_with_planner(&json!({ "url": url })))
         .await
         .unwrap();
     let full = |all: &Allocations| count_held(all, "job_ann") + count_held(all, "job_ben") == 6;
-    let all = fixture.until("all is given out", full).await;
+    let all = fixture
+        .until("all six quanta of the pool to be granted", full)
+        .await;
     assert_eq!(
         (count_held(&all, "job_ann"), count_held(&all, "job_ben")),
         (3, 3)
     );
     let has_detail = |it: &VerdictEntry| it.detail.ends_with("no node has room for 1 quanta");
     fixture
-        .until_verdict_matches("job_ben", "its words are passed on", has_detail)
+        .until_verdict_matches("job_ben", "has the note of the planner", has_detail)
         .await;
 }
 
@@ -76,7 +81,7 @@ async fn the_example_serves_users_in_turn() {
 async fn each_mistake_of_the_example_planner_is_refused() {
     let fixture = Fixture::new(&[1, 2]).await;
     fixture.neighbours.submit(&external_job("job_a", "ann", 3));
-    for (bad, why) in [
+    for (mistake, expected) in [
         ("unknown", "is refused: there is no node atlantis"),
         ("garbage", "cannot be parsed"),
         ("huge", "more than 4194304 bytes"),
@@ -87,14 +92,17 @@ async fn each_mistake_of_the_example_planner_is_refused() {
         ("overcommit", "is refused: node n2 has room for 2 of 1003"),
         ("foreign", "and gave no reason"),
     ] {
-        let Some((_example, url)) = Example::start(&["--bad", bad]) else {
+        let Some((_example, url)) = Example::start(&["--bad", mistake]) else {
             return;
         };
-        let form = json!({ "url": url, "timeout_ms": if bad == "slow" { 200 } else { 10_000 } });
-        set_policy(&fixture, &policy(&form)).await.unwrap();
-        let has_detail = |it: &VerdictEntry| it.detail.contains(why);
+        let planner_settings =
+            json!({ "url": url, "timeout_ms": if mistake == "slow" { 200 } else { 10_000 } });
+        set_policy(&fixture, &policy_with_planner(&planner_settings))
+            .await
+            .unwrap();
+        let has_detail = |it: &VerdictEntry| it.detail.contains(expected);
         fixture
-            .until_verdict_matches("job_a", bad, has_detail)
+            .until_verdict_matches("job_a", mistake, has_detail)
             .await;
     }
     let steps = until_refused(&fixture).await;
@@ -108,10 +116,10 @@ async fn each_mistake_of_the_example_planner_is_refused() {
     assert_eq!(
         count_held(&all, "job_a"),
         2,
-        "what fitted of `overcommit`, and stays"
+        "the grants of `overcommit` that fitted stay"
     );
     replay_all_rounds(&fixture).await;
     tokio::time::timeout(Duration::from_secs(30), fixture.settle())
         .await
-        .expect("comes to rest");
+        .expect("rounds without further changes");
 }

@@ -1,4 +1,5 @@
-//! Invalid steps, invalid responses, and planners that do not respond.
+//! Tests of external planners that fail: invalid steps, invalid responses, and no response. Running
+//! work is never affected.
 
 use axum::http::StatusCode;
 use hayward_container_manager_api::ContainerState;
@@ -6,12 +7,12 @@ use hayward_rm_scheduler_api::planners::StepRefusal;
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry, WaitReason};
 use serde_json::json;
 
-use super::super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::super::neighbours::job;
 use super::test_planner::{TestPlanner, first_fit};
 use super::{
-    count_held, external_job, policy, replay_all_rounds, set_policy, until_held, until_planner,
-    until_refused, use_planner,
+    count_held, external_job, policy_with_planner, replay_all_rounds, set_policy, until_held,
+    until_planner, until_refused, use_planner,
 };
 
 /// The expected text of a failure, and how to cause it.
@@ -20,7 +21,7 @@ type FailureCase = (&'static str, Box<dyn Fn(&TestPlanner)>);
 #[tokio::test(flavor = "multi_thread")]
 async fn each_bad_step_is_refused_with_its_reason() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    let plans = TestPlanner::start(|request| {
+    let planner = TestPlanner::start(|request| {
         json!({
             "revision": request["revision"],
             "grants": [
@@ -34,7 +35,7 @@ async fn each_bad_step_is_refused_with_its_reason() {
         })
     })
     .await;
-    use_planner(&fixture, &plans).await;
+    use_planner(&fixture, &planner).await;
     fixture.neighbours.submit(&job("job_in", "ann"));
     fixture
         .neighbours
@@ -70,7 +71,7 @@ async fn each_bad_step_is_refused_with_its_reason() {
     assert!(replay_all_rounds(&fixture).await > 0);
 }
 
-/// `target`: the address of a redirection.
+/// Returns all kinds of failures. `target` is the address that the redirect names.
 fn failure_cases(target: String) -> Vec<FailureCase> {
     vec![
         (
@@ -110,9 +111,11 @@ fn failure_cases(target: String) -> Vec<FailureCase> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_response_never_affects_running_work_and_is_retried() {
     let fixture = Fixture::new(&[1, 4]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    let form = json!({ "url": plans.url, "timeout_ms": 300 });
-    set_policy(&fixture, &policy(&form)).await.unwrap();
+    let planner = TestPlanner::start(first_fit).await;
+    let planner_settings = json!({ "url": planner.url, "timeout_ms": 300 });
+    set_policy(&fixture, &policy_with_planner(&planner_settings))
+        .await
+        .unwrap();
     fixture
         .neighbours
         .submit(&external_job("job_runs", "ann", 2));
@@ -122,61 +125,63 @@ async fn an_invalid_response_never_affects_running_work_and_is_retried() {
     }
     let redirect_target = TestPlanner::start(first_fit).await;
     let cases = failure_cases(redirect_target.url.clone());
-    for (index, (why, cause_failure)) in cases.into_iter().enumerate() {
-        cause_failure(&plans);
+    for (index, (expected, cause_failure)) in cases.into_iter().enumerate() {
+        cause_failure(&planner);
         let id = format!("job_{index}");
         fixture.neighbours.submit(&external_job(&id, "ann", 1));
-        let has_detail = |it: &VerdictEntry| it.detail.contains(why);
-        let verdict = fixture.until_verdict_matches(&id, why, has_detail).await;
+        let has_detail = |it: &VerdictEntry| it.detail.contains(expected);
+        let verdict = fixture
+            .until_verdict_matches(&id, expected, has_detail)
+            .await;
         assert!(
             verdict
                 .detail
                 .starts_with("external planner of pool out did not answer")
         );
         assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
-        let shown = until_planner(&fixture, "it failed", |it| it.failures > 0).await;
-        assert!(shown.last_failure.unwrap().detail.contains(why));
+        let shown = until_planner(&fixture, "a failure", |it| it.failures > 0).await;
+        assert!(shown.last_failure.unwrap().detail.contains(expected));
         // Withdrawn work leaves as usual, and running work goes on.
         fixture.neighbours.demand.remove(&id);
         // The planner is available again.
-        plans.respond_with(first_fit);
-        let back = format!("job_back_{index}");
-        fixture.neighbours.submit(&external_job(&back, "ann", 1));
-        until_held(&fixture, &back, 1).await;
-        until_planner(&fixture, "it is back", |it| it.failures == 0).await;
-        fixture.neighbours.demand.remove(&back);
+        planner.respond_with(first_fit);
+        let next_id = format!("job_back_{index}");
+        fixture.neighbours.submit(&external_job(&next_id, "ann", 1));
+        until_held(&fixture, &next_id, 1).await;
+        until_planner(&fixture, "the end of the failure", |it| it.failures == 0).await;
+        fixture.neighbours.demand.remove(&next_id);
         fixture.confirm_all_ends().await;
     }
     assert_eq!(redirect_target.request_count(), 0);
     let after = fixture.allocations().await;
-    assert!(before.keys().all(|id| stays(&after[id])));
+    assert!(before.keys().all(|id| is_staying(&after[id])));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_go_on() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    use_planner(&fixture, &plans).await;
+    let planner = TestPlanner::start(first_fit).await;
+    use_planner(&fixture, &planner).await;
     fixture
         .neighbours
         .submit(&external_job("job_runs", "ann", 8));
     until_held(&fixture, "job_runs", 8).await;
     // No program listens there.
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", gone.local_addr().unwrap());
-    drop(gone);
-    set_policy(&fixture, &policy(&json!({ "url": url })))
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    set_policy(&fixture, &policy_with_planner(&json!({ "url": url })))
         .await
         .unwrap();
     fixture.neighbours.nodes.remove("n3");
     let lost = |all: &Allocations| {
         let left = allocations_of(all, "job_runs");
-        left.iter().filter(|it| !stays(it)).count() == 4
+        left.iter().filter(|it| !is_staying(it)).count() == 4
     };
-    let all = fixture.until("what was there is given up", lost).await;
+    let all = fixture.until("four vacates on the lost node", lost).await;
     for entry in allocations_of(&all, "job_runs")
         .iter()
-        .filter(|it| !stays(it))
+        .filter(|it| !is_staying(it))
     {
         let why = entry.vacate.as_ref().map(|it| it.reason);
         assert_eq!(why, Some(VacateReason::NodeLost));
@@ -186,11 +191,14 @@ async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_
         .until_verdict_matches("job_runs", "no program answers", has_detail)
         .await;
     assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
-    let failing = until_planner(&fixture, "it fails again", |it| it.failures >= 2).await;
-    assert!(failing.last_answer.is_none(), "that was another program");
-    // After a restart the first planner is asked again.
+    let failing = until_planner(&fixture, "a second failure", |it| it.failures >= 2).await;
+    assert!(
+        failing.last_answer.is_none(),
+        "the responses of the earlier program are not shown"
+    );
+    // After a restart the first planner gets the requests again.
     fixture.restart().await;
-    use_planner(&fixture, &plans).await;
+    use_planner(&fixture, &planner).await;
     fixture.neighbours.node("n3", 4);
     until_held(&fixture, "job_runs", 8).await;
     assert!(replay_all_rounds(&fixture).await > 0);

@@ -1,4 +1,4 @@
-//! A planner over HTTP whose responses a test chooses.
+//! An external planner for tests. Each test chooses its responses.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::routing::post;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// The response of a planner: status, an additional header, and body.
+/// Returns the response to a request: status, `Location` header if any, and body.
 type Responder = Box<dyn Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send>;
 
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub struct TestPlanner {
 
 struct TestPlannerState {
     responder: Mutex<Responder>,
-    /// Does not respond while true.
+    /// While true, the planner accepts requests and does not respond.
     hangs: Mutex<bool>,
     requests: Mutex<Vec<Value>>,
 }
@@ -86,7 +86,8 @@ async fn respond(State(state): State<Arc<TestPlannerState>>, body: Bytes) -> Res
     response.body(Body::from(body)).unwrap()
 }
 
-/// Grants each piece of work what it lacks, while quanta are free.
+/// Responds with grants: each piece of work gets its missing processes on the first nodes with free
+/// quanta.
 pub fn first_fit(request: &Value) -> Value {
     let mut free: Vec<(String, u64)> = request["nodes"]
         .as_array()
@@ -116,6 +117,7 @@ pub fn first_fit(request: &Value) -> Value {
     json!({ "revision": request["revision"], "grants": grants })
 }
 
+/// Responds without grants and vacates.
 pub fn no_steps(request: &Value) -> Value {
     json!({ "revision": request["revision"] })
 }

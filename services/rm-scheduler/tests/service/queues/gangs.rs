@@ -1,9 +1,9 @@
-//! Gangs in queues, and space that is reserved for waiting work.
+//! Tests of gangs in queues, and of space that is reserved for waiting work.
 
 use super::*;
 
 fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandEntry {
-    let mut demand = queued(id, user, queue, members);
+    let mut demand = queued_job(id, user, queue, members);
     demand.size.memory_bytes = quanta * GIB;
     let gang = Gang {
         name: "gang".to_owned(),
@@ -13,8 +13,9 @@ fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandE
     demand
 }
 
-/// Stored carry-over: `reservations`, or the nodes of a `gang`.
-async fn stored_carry_over(fixture: &Fixture, pointer: &str) -> Option<Value> {
+/// Returns a part of the data that the last round stored for the next: the `reservations`, or the
+/// nodes reserved for a `gang`. Returns `None` if that part is empty.
+async fn stored_part(fixture: &Fixture, pointer: &str) -> Option<Value> {
     let sql = "select body::text from rm_scheduler.carried where kind = 'queues'";
     let row = fixture.rows(sql).await.into_iter().next()?;
     let body: Value = serde_json::from_str(&row).unwrap();
@@ -28,18 +29,18 @@ async fn stored_carry_over(fixture: &Fixture, pointer: &str) -> Option<Value> {
 const RESERVATIONS: &str = "/reservations";
 const GANG_NODES: &str = "/gang/nodes";
 
-/// Ends small processes until space for the gang is reserved, and returns it.
+/// Ends small processes until space for the gang is reserved. Returns the reserved nodes.
 async fn until_space_is_reserved(fixture: &Fixture) -> Value {
     let mut reserved = None;
-    // Until the gang has waited long enough.
+    // Space is reserved only after the gang has waited for some time.
     for _ in 0..100_000 {
         let all = fixture.allocations().await;
         let mut plain = allocations_of(&all, "job_plain");
-        plain.retain(stays);
+        plain.retain(is_staying);
         let oldest = plain.remove(0);
         fixture.report(&oldest, ContainerState::Ended);
         reserved = until("the space is used or reserved", async || {
-            let reserved = stored_carry_over(fixture, GANG_NODES).await;
+            let reserved = stored_part(fixture, GANG_NODES).await;
             let all = fixture.allocations().await;
             let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
             let taken = ended && count_held(&all, "job_plain") == 8;
@@ -57,12 +58,12 @@ async fn until_space_is_reserved(fixture: &Fixture) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_plain", "ben", "root.c", 20_000));
+        .submit(&queued_job("job_plain", "ben", "root.c", 20_000));
     until_running(&fixture, "job_plain", 8).await;
     fixture
         .neighbours
@@ -73,12 +74,12 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     };
     let reserved = until_space_is_reserved(&fixture).await;
     fixture
-        .until_verdict_matches("job_gang", "has room", waits)
+        .until_verdict_matches("job_gang", "has reserved space", waits)
         .await;
     fixture.restart().await;
     fixture.settle().await;
     assert_eq!(
-        stored_carry_over(&fixture, GANG_NODES).await,
+        stored_part(&fixture, GANG_NODES).await,
         Some(reserved.clone())
     );
     let found: Queues = fixture
@@ -91,59 +92,64 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
         reserved.as_object().unwrap().len() as u64
     );
 
-    // They end one after the other, and the gang starts with the last end it needs.
+    // The small processes end one after the other. The gang starts as a whole when enough have
+    // ended.
     let mut all = fixture.allocations().await;
     for _ in 0..8 {
         let mut plain = allocations_of(&all, "job_plain");
         plain.retain(AllocationEntry::holds);
-        if let Some(one) = plain.first() {
-            fixture.report(one, ContainerState::Ended);
-            let ended = |all: &Allocations| all.get(one.id.as_str()).is_none_or(|it| !it.holds());
-            fixture.until("it has ended", ended).await;
+        if let Some(process) = plain.first() {
+            fixture.report(process, ContainerState::Ended);
+            let ended =
+                |all: &Allocations| all.get(process.id.as_str()).is_none_or(|it| !it.holds());
+            fixture.until("the end of the process", ended).await;
         }
         all = fixture.allocations().await;
         let members = count_held(&all, "job_gang");
-        assert!(members == 0 || members == 3, "a gang was torn: {members}");
+        assert!(
+            members == 0 || members == 3,
+            "{members} of 3 members started"
+        );
         if members == 3 {
             break;
         }
     }
-    let whole = |all: &Allocations| count_held(all, "job_gang") == 3;
-    all = fixture.until("the gang has started", whole).await;
+    let has_started = |all: &Allocations| count_held(all, "job_gang") == 3;
+    all = fixture.until("the start of the gang", has_started).await;
     assert_eq!(count_held(&all, "job_gang"), 3);
-    assert_eq!(stored_carry_over(&fixture, GANG_NODES).await, None);
-    all_rounds_replay(&fixture).await;
+    assert_eq!(stored_part(&fixture, GANG_NODES).await, None);
+    replay_all_rounds(&fixture).await;
 }
 
-/// The guarantee of the gang is preempted for all of it in one round.
+/// One round preempts enough processes for the whole gang, because its queue has the guarantee.
 #[tokio::test(flavor = "multi_thread")]
 async fn space_for_a_guaranteed_gang_is_freed_at_once() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_plain", "ben", "root.a", 20_000));
+        .submit(&queued_job("job_plain", "ben", "root.a", 20_000));
     until_running(&fixture, "job_plain", 8).await;
     fixture
         .neighbours
         .submit(&gang("job_gang", "ann", "root.b", 2, 2));
-    let goes = |all: &Allocations| {
+    let has_victim = |all: &Allocations| {
         allocations_of(all, "job_plain")
             .iter()
             .any(|it| it.vacate.is_some())
     };
-    let all = fixture.until("an allocation has to leave", goes).await;
-    let mut going = allocations_of(&all, "job_plain");
-    going.retain(|it| it.vacate.is_some());
-    assert_eq!(going.len(), 4, "in one commit");
+    let all = fixture.until("a leaving allocation", has_victim).await;
+    let mut leaving = allocations_of(&all, "job_plain");
+    leaving.retain(|it| it.vacate.is_some());
+    assert_eq!(leaving.len(), 4, "all victims in one commit");
     let verdict = fixture
         .until_verdict("job_gang", WaitReason::WaitingForPreemption)
         .await;
-    let words = "0 of the 2 processes it lacks fit";
-    assert!(verdict.detail.contains(words), "{}", verdict.detail);
-    let (last, others) = going.split_last().unwrap();
+    let detail = "0 of the 2 processes it lacks fit";
+    assert!(verdict.detail.contains(detail), "{}", verdict.detail);
+    let (last, others) = leaving.split_last().unwrap();
     for entry in others {
         assert_eq!(
             entry.vacate.as_ref().unwrap().reason,
@@ -158,27 +164,27 @@ async fn space_for_a_guaranteed_gang_is_freed_at_once() {
         );
     }
     fixture.report(last, ContainerState::Ended);
-    let starts = |all: &Allocations| count_held(all, "job_gang") == 2;
-    let all = fixture.until("it starts", starts).await;
+    let has_started = |all: &Allocations| count_held(all, "job_gang") == 2;
+    let all = fixture.until("the start of the gang", has_started).await;
     assert_eq!(count_held(&all, "job_plain"), 4);
-    all_rounds_replay(&fixture).await;
+    replay_all_rounds(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_of_waiting_work_survives_a_restart() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&two_half_queues()))
+    set_policy(&fixture, "", &policy_with_queues(&two_half_queues()))
         .await
         .unwrap();
     fixture
         .neighbours
-        .submit(&queued("job_c", "ben", "root.c", 8));
+        .submit(&queued_job("job_c", "ben", "root.c", 8));
     until_running(&fixture, "job_c", 8).await;
-    let mut large = queued("job_large", "ben", "root.c", 1);
+    let mut large = queued_job("job_large", "ben", "root.c", 1);
     large.size.memory_bytes = 4 * GIB;
     fixture.neighbours.submit(&large);
-    let before = until("a node is reserved", async || {
-        stored_carry_over(&fixture, RESERVATIONS).await
+    let before = until("a reserved node", async || {
+        stored_part(&fixture, RESERVATIONS).await
     })
     .await;
     fixture.restart().await;
@@ -189,8 +195,5 @@ async fn a_reservation_of_waiting_work_survives_a_restart() {
         .await
         .unwrap();
     assert_eq!(found.pools[0].kept, 1);
-    assert_eq!(
-        stored_carry_over(&fixture, RESERVATIONS).await,
-        Some(before)
-    );
+    assert_eq!(stored_part(&fixture, RESERVATIONS).await, Some(before));
 }

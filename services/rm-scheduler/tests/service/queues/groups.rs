@@ -1,9 +1,10 @@
-//! Access lists, limits and placement rules by group.
+//! Tests of user groups in queues: access lists, limits and placement rules that name groups.
 
 use super::*;
 
-/// `ops` is only for the group of this name. `dev` has at most three quanta for all developers.
-/// Members of `night` without a queue are placed in `late`.
+/// Returns three queues. Only the group `ops` may use `ops`. Members of the group `dev` may
+/// together use three quanta in `dev`. Work of the group `night` that names no queue is placed in
+/// `late`.
 fn queues_by_group() -> Value {
     json!({
         "queues": {
@@ -29,7 +30,7 @@ fn job_with_groups(
     queue: Option<&str>,
     processes: u64,
 ) -> DemandEntry {
-    let mut demand = queued(id, user, queue.unwrap_or_default(), processes);
+    let mut demand = queued_job(id, user, queue.unwrap_or_default(), processes);
     let queued = demand.queued.as_mut().unwrap();
     queued.groups = groups.iter().map(|group| (*group).to_owned()).collect();
     if queue.is_none() {
@@ -41,7 +42,7 @@ fn job_with_groups(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_others() {
     let fixture = Fixture::new(&[4, 4]).await;
-    set_policy(&fixture, "", &policy(&queues_by_group()))
+    set_policy(&fixture, "", &policy_with_queues(&queues_by_group()))
         .await
         .unwrap();
     let ops = Some("root.ops");
@@ -54,7 +55,7 @@ async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_other
     fixture
         .neighbours
         .submit(&job_with_groups("job_none", "cat", &[], ops, 1));
-    // A list does not match names of users.
+    // The user is named `ops` like the group. An access list of groups does not match users.
     fixture
         .neighbours
         .submit(&job_with_groups("job_name", "ops", &[], ops, 1));
@@ -77,7 +78,7 @@ async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_other
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_a_group_counts_all_its_members_together() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&queues_by_group()))
+    set_policy(&fixture, "", &policy_with_queues(&queues_by_group()))
         .await
         .unwrap();
     let dev = Some("root.dev");
@@ -94,10 +95,10 @@ async fn a_limit_of_a_group_counts_all_its_members_together() {
         .await;
     assert!(!waits.refused, "{waits:?}");
     assert!(waits.detail.contains("group dev"), "{}", waits.detail);
-    // There was free space: the queue has eight quanta.
-    let queue = queue(&fixture, "root.dev").await.unwrap();
+    // Only the limit counts, because the pool has free space.
+    let queue = find_queue(&fixture, "root.dev").await.unwrap();
     assert_eq!(queue.used["memory"], 3 * GIB);
-    // Space returned by one member goes to another one, once it is free.
+    // The space that one member gives back goes to the other member.
     fixture.neighbours.demand.remove("job_ann");
     fixture.confirm_all_ends().await;
     until_running(&fixture, "job_ben", 3).await;
@@ -106,7 +107,7 @@ async fn a_limit_of_a_group_counts_all_its_members_together() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_work_counts_against_its_group_also_after_a_restart() {
     let mut fixture = Fixture::new(&[4, 4, 4]).await;
-    set_policy(&fixture, "", &policy(&queues_by_group()))
+    set_policy(&fixture, "", &policy_with_queues(&queues_by_group()))
         .await
         .unwrap();
     let dev = Some("root.dev");
@@ -121,7 +122,7 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
             .all(|it| it.vacate.is_some())
     };
     fixture
-        .until("all are ordered to leave", ordered_to_leave)
+        .until("all processes of job_ann to leave", ordered_to_leave)
         .await;
     for (work, user, restarts) in [("job_ben", "ben", false), ("job_cat", "cat", true)] {
         if restarts {
@@ -135,13 +136,15 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
     }
     fixture.confirm_all_ends().await;
     let three = |all: &Allocations| count_held(all, "job_ben") + count_held(all, "job_cat") == 3;
-    fixture.until("the room is others'", three).await;
+    fixture
+        .until("three processes of the other users", three)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_rule_can_use_groups() {
     let fixture = Fixture::new(&[4, 4]).await;
-    set_policy(&fixture, "", &policy(&queues_by_group()))
+    set_policy(&fixture, "", &policy_with_queues(&queues_by_group()))
         .await
         .unwrap();
     fixture
@@ -152,6 +155,6 @@ async fn a_placement_rule_can_use_groups() {
         .submit(&job_with_groups("job_day", "ben", &["day"], None, 1));
     let all = until_running(&fixture, "job_night", 1).await;
     assert_eq!(allocations_of(&all, "job_night")[0].class, "root.late");
-    let placed = fixture.until_verdict("job_day", WaitReason::NoClass).await;
-    assert!(placed.refused, "{placed:?}");
+    let refused = fixture.until_verdict("job_day", WaitReason::NoClass).await;
+    assert!(refused.refused, "{refused:?}");
 }

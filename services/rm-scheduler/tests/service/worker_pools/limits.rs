@@ -1,5 +1,5 @@
-//! Permissions on pools, and answers to bad or late calls. Each names the fault and changes nothing
-//! (W7).
+//! Tests of permissions on worker pools, and of invalid and late calls. A refused call names the
+//! fault and changes nothing (WP-7).
 
 use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
 use hayward_service::client::ClientError;
@@ -9,30 +9,30 @@ use http::header::IF_MATCH;
 use http::{HeaderName, Method};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, create, faults, pool_order, problem_code};
+use super::owner::{Owner, create, faults_of, pool_order, problem_code};
 use crate::service::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
     let mut fixture = Fixture::new(&[1]).await;
-    let made = create(&fixture, &pool_order(2), "key").await.unwrap();
+    let created = create(&fixture, &pool_order(2), "key").await.unwrap();
     fixture.restart().await;
     let again = create(&fixture, &pool_order(2), "key").await.unwrap();
-    assert_eq!(made.pool.id, again.pool.id);
+    assert_eq!(created.pool.id, again.pool.id);
     assert_eq!(
         problem_code(create(&fixture, &pool_order(3), "key").await),
         Code::IdempotencyMismatch
     );
 
-    let mut bad = pool_order(-1);
-    bad.max_failed = Some(-2);
-    bad.reject_foreign = true;
-    bad.job_id.clear();
-    bad.worker_spec.as_mut().unwrap().command.clear();
-    let (code, at) = faults(create(&fixture, &bad, "other").await);
+    let mut invalid = pool_order(-1);
+    invalid.max_failed = Some(-2);
+    invalid.reject_foreign = true;
+    invalid.job_id.clear();
+    invalid.worker_spec.as_mut().unwrap().command.clear();
+    let (code, pointers) = faults_of(create(&fixture, &invalid, "other").await);
     assert_eq!(code, Code::Invalid);
     assert_eq!(
-        at,
+        pointers,
         [
             "/job_id",
             "/initial_size",
@@ -41,34 +41,37 @@ async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
             "/worker_spec/command"
         ]
     );
-    let wish = SizeOrder {
+    let order = SizeOrder {
         size: -1,
         release: false,
         unwanted: Vec::new(),
     };
-    let path = format!("/v1/pools/{}/size", made.pool.id);
+    let path = format!("/v1/pools/{}/size", created.pool.id);
     let operator = fixture.client("operator");
-    let refused: Result<Value, _> = operator.put(&path, &wish).await;
-    assert_eq!(faults(refused), (Code::Invalid, vec!["/size".to_owned()]));
+    let refused: Result<Value, _> = operator.put(&path, &order).await;
+    assert_eq!(
+        faults_of(refused),
+        (Code::Invalid, vec!["/size".to_owned()])
+    );
     let view: PoolView = operator
-        .get(&format!("/v1/pools/{}", made.pool.id))
+        .get(&format!("/v1/pools/{}", created.pool.id))
         .await
         .unwrap();
-    assert_eq!(view.designated, 2, "s24: unchanged");
+    assert_eq!(view.designated, 2, "a refused size changes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pools_are_for_operators_and_their_own_owner() {
     let fixture = Fixture::new(&[1]).await;
-    let one = Owner::new(&fixture, 1).await;
+    let owner = Owner::new(&fixture, 1).await;
     let other = create(&fixture, &pool_order(1), "other").await.unwrap();
     let path = format!("/v1/pools/{}", other.pool.id);
     assert_eq!(
-        problem_code(one.client.get::<PoolView>(&path).await),
+        problem_code(owner.client.get::<PoolView>(&path).await),
         Code::Forbidden
     );
     let size = json!({ "size": 5 });
-    let refused: Result<Value, _> = one.client.put(&format!("{path}/size"), &size).await;
+    let refused: Result<Value, _> = owner.client.put(&format!("{path}/size"), &size).await;
     assert_eq!(problem_code(refused), Code::Forbidden);
     for name in ["ann", "job-converter"] {
         let client = fixture.client(name);
@@ -87,8 +90,8 @@ async fn pools_are_for_operators_and_their_own_owner() {
             .await
             .is_ok()
     );
-    // An owner has to identify itself.
-    let refused: Result<Value, _> = one.client.put(&one.path("/size"), &size).await;
+    // A call of an owner must name epoch and connection.
+    let refused: Result<Value, _> = owner.client.put(&owner.path("/size"), &size).await;
     assert_eq!(problem_code(refused), Code::BadRequest);
     // Only an owner knows which workers registered.
     let started = format!("{path}/workers/alc_1/started");
@@ -104,10 +107,10 @@ async fn a_handover_of_an_owner_has_limits() {
     let mut order = owner.handover(&[]);
     order.epoch = u64::MAX;
     order.address = "http://\0".into();
-    order.workers = (0..20_001).map(worker).collect();
+    order.workers = (0..20_001).map(worker_id).collect();
     let refused: Result<Value, _> = owner.client.put(&owner.path("/owner"), &order).await;
-    let at = ["/epoch", "/address", "/workers"].map(str::to_owned);
-    assert_eq!(faults(refused), (Code::Invalid, at.into()));
+    let pointers = ["/epoch", "/address", "/workers"].map(str::to_owned);
+    assert_eq!(faults_of(refused), (Code::Invalid, pointers.into()));
     let view = owner.view().await;
     assert_eq!((view.owner.epoch, view.owner.bound), (0, false));
     assert_eq!(owner.connect(&[]).await.connection, 1);
@@ -115,20 +118,20 @@ async fn a_handover_of_an_owner_has_limits() {
     let body = json!({ "status": "SUCCEEDED", "message": "x".repeat(4_097) });
     let refused: Result<Value, _> = owner.call(Method::POST, "/stop", &body).await;
     assert_eq!(
-        faults(refused),
+        faults_of(refused),
         (Code::Invalid, vec!["/message".to_owned()])
     );
     let body = json!({ "size": 1, "unwanted": ["w1"] });
     let refused: Result<Value, _> = owner.call(Method::PUT, "/size", &body).await;
     assert_eq!(
-        faults(refused),
+        faults_of(refused),
         (Code::Invalid, vec!["/unwanted".to_owned()])
     );
-    let (code, at) = faults(owner.size(10_001, false).await);
-    assert_eq!((code, at), (Code::Invalid, vec!["/size".to_owned()]));
+    let (code, pointers) = faults_of(owner.set_size(10_001, false).await);
+    assert_eq!((code, pointers), (Code::Invalid, vec!["/size".to_owned()]));
 }
 
-fn worker(number: u64) -> AllocationId {
+fn worker_id(number: u64) -> AllocationId {
     format!("w{number}").parse().unwrap()
 }
 
@@ -137,9 +140,12 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     let fixture = Fixture::new(&[1]).await;
     let mut owner = Owner::new(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
-    // Removal of an unknown id is a warning; a report of one is accepted as unknown.
-    assert_eq!(problem_code(owner.remove(&worker(9)).await), Code::NotFound);
-    assert!(!owner.started(&worker(9)).await);
+    // The removal of an unknown worker is refused. The report of an unknown worker is accepted.
+    assert_eq!(
+        problem_code(owner.remove(&worker_id(9)).await),
+        Code::NotFound
+    );
+    assert!(!owner.report_started(&worker_id(9)).await);
     let list: WorkerList = owner
         .client
         .get(&owner.path("/workers?state=FOREIGN"))
@@ -161,7 +167,7 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     assert_eq!(problem_code(refused), Code::Invalid);
     let gone: Result<PoolView, _> = fixture.client("operator").get("/v1/pools/wp_0").await;
     assert_eq!(problem_code(gone), Code::NotFound);
-    // Numbers of events that do not exist.
+    // Events with these numbers do not exist.
     for after in [connected.event_seq + 1, u64::MAX] {
         let path = format!("/events?after={after}");
         let refused: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
@@ -200,34 +206,39 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
     let fixture = Fixture::new(&[1]).await;
     let mut owner = Owner::new(&fixture, 0).await;
     owner.connect(&[]).await;
-    // A size chosen from an older version.
-    let from = async |owner: &Owner, version: &str, size: u64| -> Result<SizeAnswer, ClientError> {
-        let call = owner.client.call(Method::PUT, owner.path("/size"));
-        let header_value = |name, value: u64| (HeaderName::from_static(name), value.to_string());
-        let (epoch, number) = header_value("x-owner-epoch", owner.epoch);
-        let call = call.header(epoch, &number);
-        let (connection, number) = header_value("x-connection", owner.connection);
-        let call = call.header(connection, &number).header(IF_MATCH, version);
-        call.body(&json!({ "size": size })).send().await
-    };
-    assert_eq!(from(&owner, "\"1\"", 3).await.unwrap().version, 2);
+    // Sets the size if the pool still has this version.
+    let set_size_from =
+        async |owner: &Owner, version: &str, size: u64| -> Result<SizeAnswer, ClientError> {
+            let call = owner.client.call(Method::PUT, owner.path("/size"));
+            let header_value =
+                |name, value: u64| (HeaderName::from_static(name), value.to_string());
+            let (epoch, number) = header_value("x-owner-epoch", owner.epoch);
+            let call = call.header(epoch, &number);
+            let (connection, number) = header_value("x-connection", owner.connection);
+            let call = call.header(connection, &number).header(IF_MATCH, version);
+            call.body(&json!({ "size": size })).send().await
+        };
+    assert_eq!(set_size_from(&owner, "\"1\"", 3).await.unwrap().version, 2);
     assert_eq!(
-        problem_code(from(&owner, "\"1\"", 4).await),
+        problem_code(set_size_from(&owner, "\"1\"", 4).await),
         Code::PreconditionFailed
     );
     assert_eq!(owner.view().await.designated, 3);
-    assert_eq!(from(&owner, "*", 2).await.unwrap().version, 3);
+    assert_eq!(set_size_from(&owner, "*", 2).await.unwrap().version, 3);
 
     // A reconnect that was sent before a newer connection was made.
-    let late = owner.connection;
+    let earlier_connection = owner.connection;
     owner.connect(&[]).await;
     let call = owner.client.call(Method::PUT, owner.path("/owner"));
-    let call = call.header(HeaderName::from_static("x-connection"), &late.to_string());
+    let call = call.header(
+        HeaderName::from_static("x-connection"),
+        &earlier_connection.to_string(),
+    );
     let refused: Result<Value, _> = call.body(&owner.handover(&[])).send().await;
     assert_eq!(problem_code(refused), Code::StaleConnection);
     assert_eq!(owner.view().await.owner.connection, owner.connection);
 
-    // A new owner leads, and calls of the old one change nothing.
+    // After a new owner has connected, calls of the former owner change nothing.
     owner.epoch = 2;
     owner.connect(&[]).await;
     let state = |view: PoolView| (view.designated, view.version, view.owner, view.event_seq);
@@ -240,7 +251,10 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
     assert_eq!(problem_code(refused), Code::StaleEpoch);
     assert_calls_are_stale(&owner).await;
     assert_eq!(state(owner.view().await), before);
-    // An owner without a connection has to connect.
+    // An owner with a new epoch must connect first.
     owner.epoch = 3;
-    assert_eq!(problem_code(owner.size(9, false).await), Code::NotConnected);
+    assert_eq!(
+        problem_code(owner.set_size(9, false).await),
+        Code::NotConnected
+    );
 }

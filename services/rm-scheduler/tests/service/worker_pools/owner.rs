@@ -1,4 +1,4 @@
-//! A pool in the fixture, and the calls of its owner.
+//! A worker pool for tests, and the calls of its owner.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use http::{HeaderName, Method};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::super::fixture::{Allocations, Fixture, stays};
+use super::super::fixture::{Allocations, Fixture, is_staying};
 use super::super::neighbours::container;
 
 pub fn pool_order(size: i64) -> PoolOrder {
@@ -39,7 +39,7 @@ pub fn pool_order(size: i64) -> PoolOrder {
     }
 }
 
-/// An owner, as far as its calls go.
+/// The owner of a worker pool: its identity and its calls.
 pub struct Owner {
     pub client: Client,
     token: String,
@@ -65,7 +65,7 @@ impl Owner {
         }
     }
 
-    /// Finds the scheduler at its new address after a restart.
+    /// Uses the new address of the scheduler after a restart.
     pub fn update_client(&mut self, fixture: &Fixture) {
         self.client = fixture.client_with_token(&self.token);
     }
@@ -85,7 +85,7 @@ impl Owner {
             .map(|answer| answer.body)
     }
 
-    /// The answer with its status.
+    /// Sends a call of the owner. Returns the response with its status.
     pub async fn call_with_status<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -103,7 +103,7 @@ impl Owner {
         }
     }
 
-    /// The handover.
+    /// Returns the body with which the owner connects and lists its workers.
     pub fn handover(&self, workers: &[AllocationId]) -> OwnerOrder {
         OwnerOrder {
             epoch: self.epoch,
@@ -119,12 +119,12 @@ impl Owner {
         answer
     }
 
-    /// Connects, with all workers granted and reported.
+    /// Connects, waits for this number of workers, and reports them as started.
     pub async fn start_workers(&mut self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         self.connect(&[]).await;
         let workers = self.until_granted(fixture, count).await;
         for worker in &workers {
-            assert!(self.started(&worker.id).await);
+            assert!(self.report_started(&worker.id).await);
         }
         workers
     }
@@ -141,18 +141,19 @@ impl Owner {
         self.call_with_status(Method::POST, "/stop", &body).await
     }
 
-    /// Events after a number, as kind and worker.
+    /// Returns kind and worker of the events after this number.
     pub async fn event_kinds(&self, after: u64) -> Vec<(EventKind, Option<AllocationId>)> {
         let events = self.events(after).await.events.into_iter();
         events.map(|event| (event.kind, event.worker_id)).collect()
     }
 
-    pub async fn size(&self, size: i64, release: bool) -> Result<SizeAnswer, ClientError> {
+    pub async fn set_size(&self, size: i64, release: bool) -> Result<SizeAnswer, ClientError> {
         let body = json!({ "size": size, "release": release });
         self.call(Method::PUT, "/size", &body).await
     }
 
-    pub async fn started(&self, worker: &AllocationId) -> bool {
+    /// Reports a worker as started. Returns true if the pool knows the worker.
+    pub async fn report_started(&self, worker: &AllocationId) -> bool {
         let path = format!("/workers/{worker}/started");
         let answer: StartedAnswer = self.call(Method::POST, &path, &Value::Null).await.unwrap();
         answer.known
@@ -174,13 +175,13 @@ impl Owner {
         .await
     }
 
-    /// Waits until this many workers are held by allocations that stay.
+    /// Waits until the pool has exactly this number of allocations that are not vacated.
     pub async fn until_granted(&self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         let workers_of_pool = |all: &Allocations| -> Vec<AllocationEntry> {
             let workers = all
                 .values()
                 .filter(|entry| entry.work.parent() == self.pool);
-            workers.filter(|entry| stays(entry)).cloned().collect()
+            workers.filter(|entry| is_staying(entry)).cloned().collect()
         };
         let what = format!("{count} workers");
         let all = fixture
@@ -209,7 +210,7 @@ pub fn problem_code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code
         .code
 }
 
-/// Ends by itself, as reported by the agent.
+/// Reports that the process of an allocation ended by itself with an error.
 pub fn end_with_error(fixture: &Fixture, allocation: &AllocationEntry) {
     let mut entry = container(allocation, ContainerState::Ended);
     entry.exit = Some(Exit::of(ExitCause::UserError, "killed"));
@@ -219,8 +220,8 @@ pub fn end_with_error(fixture: &Fixture, allocation: &AllocationEntry) {
         .put(allocation.id.as_str(), &entry);
 }
 
-/// Pointer and text of each fault.
-pub fn faults<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> (Code, Vec<String>) {
+/// Returns the code of the refusal, and the pointer of each fault.
+pub fn faults_of<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> (Code, Vec<String>) {
     let error = refused.unwrap_err();
     let problem = error.problem().expect("a problem document");
     let at = problem.errors.iter().map(|fault| fault.pointer.clone());

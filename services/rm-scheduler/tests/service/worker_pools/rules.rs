@@ -1,4 +1,4 @@
-//! Deadlines, failures, modes and ends of pools, as their owners see them.
+//! Tests of the rules of worker pools, as owners see them: deadlines, failures, modes and ends.
 
 use hayward_blocklist_api::BlockKind;
 use hayward_container_manager_api::ContainerState;
@@ -20,7 +20,8 @@ use crate::service::neighbours::{block, node};
 /// Longer than any test.
 const NEVER_MS: u64 = 3_600_000;
 
-fn ordered_to_leave(entry: &AllocationEntry) -> bool {
+/// Returns true if the worker is vacated because its pool no longer wants it.
+fn is_withdrawn(entry: &AllocationEntry) -> bool {
     let vacate = entry.vacate.as_ref();
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::WorkGone)
 }
@@ -48,20 +49,22 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     fixture.settings.pool_register_deadline_ms = 200;
     fixture.restart().await;
     owner.update_client(&fixture);
-    // Without a bound owner it could not be reported.
+    // Without a bound owner the deadline does not run, because nothing could report the worker.
     fixture.settle().await;
     assert_eq!(owner.view().await.launching, 1);
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is ordered to leave", ordered_to_leave)
+        .until_one(first.work.as_str(), "is ordered to leave", is_withdrawn)
         .await;
-    let replaced =
+    let is_replacement =
         |entry: &AllocationEntry| entry.work.parent() == owner.pool && entry.work != first.work;
     fixture
-        .until("another is asked for", |all| all.values().any(replaced))
+        .until("a replacement of the worker", |all| {
+            all.values().any(is_replacement)
+        })
         .await;
     fixture.report(&gone, ContainerState::Ended);
-    until("it is gone", async || {
+    until("the end of the worker", async || {
         let list: WorkerList = owner.client.get(&owner.path("/workers")).await.ok()?;
         list.workers
             .iter()
@@ -69,13 +72,21 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
             .then_some(())
     })
     .await;
-    assert_eq!(owner.view().await.failed_so_far, 0, "its end was ordered");
+    assert_eq!(
+        owner.view().await.failed_so_far,
+        0,
+        "the end of a vacated worker is no failure"
+    );
     let events = owner.events(connected.event_seq).await.events;
     let of_first = events
         .iter()
         .filter(|event| event.worker_id.as_ref() == Some(&first.id));
     let kinds: Vec<_> = of_first.map(|event| event.kind).collect();
-    assert_eq!(kinds, [EventKind::Info], "no owner ever knew it");
+    assert_eq!(
+        kinds,
+        [EventKind::Info],
+        "no owner ever registered the worker"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,24 +97,24 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     fixture.start().await;
     let mut owner = Owner::new(&fixture, 0).await;
     owner.connect(&[]).await;
-    owner.size(1, false).await.unwrap();
-    // The first one that is reported in time, on any machine.
+    owner.set_size(1, false).await.unwrap();
+    // On a slow machine a worker may miss its deadline, so the first one reported in time is used.
     let first = loop {
-        let there = owner.until_granted(&fixture, 1).await.remove(0);
-        if owner.started(&there.id).await {
-            break there;
+        let granted = owner.until_granted(&fixture, 1).await.remove(0);
+        if owner.report_started(&granted.id).await {
+            break granted;
         }
     };
     let old = owner.view().await.event_seq;
     owner.epoch = 2;
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is ordered to leave", ordered_to_leave)
+        .until_one(first.work.as_str(), "is ordered to leave", is_withdrawn)
         .await;
     fixture.report(&gone, ContainerState::Ended);
-    // It was registered, and its owner did not give it up (W8).
+    // The worker was registered, and no owner gave it back (WP-8).
     let removed = (EventKind::ResourceRemoved, Some(first.id.clone()));
-    until("it is notified", async || {
+    until("the event about the worker", async || {
         owner
             .event_kinds(old)
             .await
@@ -131,7 +142,7 @@ async fn failed_starts_cause_a_pause_and_are_no_failures() {
     assert_eq!((view.requested, view.launching, view.deficit), (0, 0, 1));
     assert_eq!(view.failed_so_far, 0);
     // Sizes are stored meanwhile, and nothing is requested.
-    assert_eq!(owner.size(3, false).await.unwrap().requested_now, 0);
+    assert_eq!(owner.set_size(3, false).await.unwrap().requested_now, 0);
     let check: Value = owner
         .call(Method::POST, "/check", &Value::Null)
         .await
@@ -150,19 +161,19 @@ async fn one_failure_more_than_tolerated_stops_the_pool_and_gives_the_rest_back(
     let view = owner
         .until("one failure", |view| view.failed_so_far == 1)
         .await;
-    assert_eq!(view.status, PoolStatus::Running, "as many as tolerated");
+    assert_eq!(view.status, PoolStatus::Running, "one failure is tolerated");
     let after = view.event_seq;
     end_with_error(&fixture, &workers[1]);
     let view = owner
-        .until("it is stopped", |view| view.status == PoolStatus::Stopped)
+        .until("a stopped pool", |view| view.status == PoolStatus::Stopped)
         .await;
     assert_eq!(view.final_status, Some(FinalStatus::Failed));
     assert_eq!((view.requested, view.launching, view.started), (0, 0, 0));
     let kinds = owner.event_kinds(after).await;
     let died = (EventKind::ResourceRemoved, Some(workers[1].id.clone()));
     assert_eq!(kinds, [died, (EventKind::PoolFailed, None)]);
-    // The grant for the first one is given back, and no call starts anything (W6).
-    assert_eq!(problem_code(owner.size(5, false).await), Code::Gone);
+    // The replacement of the first worker is given back, and no call starts anything (WP-6).
+    assert_eq!(problem_code(owner.set_size(5, false).await), Code::Gone);
     fixture.confirm_all_ends().await;
     fixture.restart().await;
     owner.update_client(&fixture);
@@ -189,11 +200,11 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
     let ids: Vec<AllocationId> = ["w1", "w2", "w3"].map(|id| id.parse().unwrap()).into();
     let connected = owner.connect(&ids[..2]).await;
     assert_eq!(connected.accepted, ids[..2]);
-    assert!(owner.started(&ids[2]).await);
-    assert_eq!(owner.size(5, false).await.unwrap().requested_now, 0);
+    assert!(owner.report_started(&ids[2]).await);
+    assert_eq!(owner.set_size(5, false).await.unwrap().requested_now, 0);
     let view = owner.view().await;
     assert_eq!((view.started, view.deficit, view.requested), (3, 2, 0));
-    // Removal forgets the id. An owner is informed of what it did not order (W8).
+    // A removal only forgets the id. The owner gets an event for the removal by an operator (WP-8).
     owner.remove(&ids[0]).await.unwrap();
     let path = owner.path(&format!("/workers/{}", ids[1]));
     let operator = fixture.client("operator");
@@ -203,19 +214,22 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
 
     fixture.restart().await;
     owner.update_client(&fixture);
-    assert_eq!(problem_code(owner.size(1, false).await), Code::NotConnected);
+    assert_eq!(
+        problem_code(owner.set_size(1, false).await),
+        Code::NotConnected
+    );
     let again = owner.connect(&ids).await;
     assert_eq!((again.accepted.len(), again.pool.deficit), (3, 2));
     let stopped = owner.stop("SUCCEEDED").await.unwrap().body;
     assert_eq!(
         (stopped.final_status, stopped.started),
         (None, 3),
-        "processes stay"
+        "the processes of a standalone pool stay"
     );
     fixture.settle().await;
     assert!(
         fixture.allocations().await.is_empty(),
-        "nothing was ever asked for"
+        "a standalone pool requests no worker"
     );
 }
 
@@ -237,27 +251,31 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
         entry.id == first.id && vacate.is_some_and(|it| it.reason == VacateReason::Blocked)
     };
     let leaving = fixture
-        .until_one(first.work.as_str(), "is taken off", leaves)
+        .until_one(first.work.as_str(), "is vacated", leaves)
         .await;
-    // It no longer counts: another one is granted before it is gone.
-    let there = owner.until_granted(&fixture, 2).await;
-    assert!(there.iter().all(|entry| entry.node != first.node));
+    // The vacated worker no longer counts, so another one is granted before its end.
+    let granted = owner.until_granted(&fixture, 2).await;
+    assert!(granted.iter().all(|entry| entry.node != first.node));
     fixture.report(&leaving, ContainerState::Ended);
-    let view = owner.until("it is gone", |view| view.returning == 0).await;
+    let view = owner
+        .until("the end of the vacated worker", |view| view.returning == 0)
+        .await;
     assert_eq!((view.started, view.failed_so_far), (1, 0));
     let kinds = owner.event_kinds(before).await;
     let first = Some(first.id.clone());
-    let wanted = [
+    let expected = [
         (EventKind::Info, first.clone()),
         (EventKind::ResourceRemoved, first),
     ];
-    assert_eq!(kinds, wanted);
+    assert_eq!(kinds, expected);
 
     let mut lost = node(second.node.as_str(), 2);
     lost.health = Health::Lost;
     fixture.neighbours.nodes.put(second.node.as_str(), &lost);
     let view = owner
-        .until("its node is lost", |view| view.failed_so_far == 1)
+        .until("the failure of the lost worker", |view| {
+            view.failed_so_far == 1
+        })
         .await;
     assert_eq!(view.started, 0);
     let kinds = owner.event_kinds(view.event_seq - 1).await;
@@ -265,8 +283,8 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
         kinds,
         [(EventKind::ResourceRemoved, Some(second.id.clone()))]
     );
-    let there = owner.until_granted(&fixture, 2).await;
-    assert!(there.iter().all(|entry| entry.node != second.node));
+    let granted = owner.until_granted(&fixture, 2).await;
+    assert!(granted.iter().all(|entry| entry.node != second.node));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,14 +298,16 @@ async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover
         .unwrap();
     assert!(gone.is_none());
     end_with_error(&fixture, &workers[0]);
-    let view = owner.until("it died", |view| view.started == 1).await;
+    let view = owner
+        .until("the end of one worker", |view| view.started == 1)
+        .await;
     assert_eq!(
         view.requested, 0,
         "a pool without an owner requests nothing"
     );
     fixture.restart().await;
     owner.update_client(&fixture);
-    // The list is older than the events.
+    // The list of the owner still has the dead worker.
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
     let again = owner.connect(&ids).await;
     assert_eq!(
@@ -313,7 +333,7 @@ async fn a_new_leader_of_the_owner_takes_over_workers_as_they_register() {
     let numbers = |view: &PoolView| (view.requested, view.launching, view.started);
     assert_eq!(numbers(&taken), numbers(&before));
     for worker in &workers {
-        assert!(owner.started(&worker.id).await);
+        assert!(owner.report_started(&worker.id).await);
     }
     assert_eq!(numbers(&owner.view().await), numbers(&before));
 }
@@ -327,9 +347,12 @@ async fn a_silent_owner_is_no_longer_bound() {
     owner.connect(&[]).await;
     // Reading a pool is no call of its owner.
     owner
-        .until("it has no owner", |view| !view.owner.bound)
+        .until("a pool without an owner", |view| !view.owner.bound)
         .await;
-    assert_eq!(problem_code(owner.size(1, false).await), Code::NotConnected);
+    assert_eq!(
+        problem_code(owner.set_size(1, false).await),
+        Code::NotConnected
+    );
     assert_eq!(owner.connect(&[]).await.connection, 2);
 }
 
@@ -341,7 +364,7 @@ async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     let stopped = owner.stop("CANCELED").await.unwrap();
     assert_eq!(stopped.status, StatusCode::ACCEPTED);
     assert_eq!(stopped.body.final_status, Some(FinalStatus::Killed));
-    // A repeat changes nothing.
+    // A second stop changes nothing.
     let again = owner.stop("FAILED").await.unwrap();
     assert_eq!(again.status, StatusCode::OK);
     assert_eq!(again.body.final_status, Some(FinalStatus::Killed));
@@ -349,13 +372,17 @@ async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     assert_eq!(owner.event_kinds(seq - 1).await, [(EventKind::Info, None)]);
     fixture.confirm_all_ends().await;
     let view = owner
-        .until("all are gone", |view| view.returning == 0)
+        .until("the end of all workers", |view| view.returning == 0)
         .await;
     assert_eq!(view.failed_so_far, 0);
     let path = format!("/events?after={}", view.event_seq);
     let answer: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
-    assert_eq!(problem_code(answer), Code::Gone, "nothing more can come");
-    // Others may read it as long as it is kept.
+    assert_eq!(
+        problem_code(answer),
+        Code::Gone,
+        "no further event can follow"
+    );
+    // Other readers may still read the events.
     fixture
         .client("viewer")
         .get::<Value>(&owner.path(&path))
