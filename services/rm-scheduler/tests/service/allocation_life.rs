@@ -119,7 +119,7 @@ async fn withdrawn_work_leaves_and_is_removed() {
     fixture.until_verdict("job_a", WaitReason::Satisfied).await;
     fixture.neighbours.demand.remove("job_a");
     let leaving = fixture
-        .until_one("job_a", "is ordered to leave", |e| e.vacate.is_some())
+        .until_one("job_a", "is vacated", |e| e.vacate.is_some())
         .await;
     let vacate = leaving.vacate.as_ref().unwrap();
     assert_eq!(

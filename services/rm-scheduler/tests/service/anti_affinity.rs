@@ -113,9 +113,9 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     let mut without_processes = processor_demand("svc_a.0-0", None);
     without_processes.max_processes = 0;
     fixture.neighbours.submit(&without_processes);
-    let ordered_to_leave = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
+    let is_vacated = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
     let leaving = fixture
-        .until_one("svc_a.0-0", "is ordered to leave", ordered_to_leave)
+        .until_one("svc_a.0-0", "is vacated", is_vacated)
         .await;
     active.host = Some(standby.node.clone());
     active.settled.insert(first.id.clone());

@@ -139,9 +139,7 @@ async fn a_launch_in_flight_is_evacuated_too() {
         .neighbours
         .block(&block(BlockKind::Node, first.node.as_str(), None));
     let leaves = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    let leaving = fixture
-        .until_one("job_a", "is ordered to leave", leaves)
-        .await;
+    let leaving = fixture.until_one("job_a", "is vacated", leaves).await;
     // The launch succeeds after the vacate. The vacate stays, and there is no second one.
     fixture.report(&first, ContainerState::Running);
     fixture.settle().await;

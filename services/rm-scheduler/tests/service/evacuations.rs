@@ -33,10 +33,10 @@ async fn until_blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> Clea
         .await
 }
 
-async fn until_ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
+async fn until_vacated(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
     let leaves = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     fixture
-        .until_one(old.work.as_str(), "is ordered to leave", leaves)
+        .until_one(old.work.as_str(), "is vacated", leaves)
         .await
 }
 
@@ -72,7 +72,7 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     );
     fixture.neighbours.node("n2", 1);
     let new = until_successor(&fixture, &old).await;
-    let left = until_ordered_to_leave(&fixture, &old).await;
+    let left = until_vacated(&fixture, &old).await;
     let order = left.vacate.clone().unwrap();
     assert_eq!((order.reason, order.purge), (VacateReason::Drained, false));
     assert!(new.granted_at <= order.since && new.node.as_str() == "n2");
@@ -119,7 +119,7 @@ async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_ex
             ("drain/n1", VacateReason::Drained)
         };
         until_blocker(&fixture, key, BlockerReason::NoPlace).await;
-        let order = until_ordered_to_leave(&fixture, &old).await.vacate.unwrap();
+        let order = until_vacated(&fixture, &old).await.vacate.unwrap();
         assert!(order.since >= end && order.reason == reason, "{order:?}");
         assert!(order.detail.contains("no next place"), "{order:?}");
         // The usual restart follows, as after an immediate evacuation.
@@ -167,7 +167,7 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
     fixture.settle().await;
     drain(&fixture, "n1", 4, drain_order(1));
     until_successor(&fixture, &old).await;
-    until_ordered_to_leave(&fixture, &old).await;
+    until_vacated(&fixture, &old).await;
     // The limit allows one move at a time, so the other process stays.
     let limited = until_blocker(&fixture, "drain/n1", BlockerReason::DisruptionLimit).await;
     assert_eq!(limited.remaining, 2);
@@ -207,7 +207,7 @@ async fn an_active_process_with_a_running_standby_leaves_at_once() {
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
     fixture.neighbours.block(&item);
-    until_ordered_to_leave(&fixture, &old).await;
+    until_vacated(&fixture, &old).await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.iter().all(|it| it.predecessor.is_none()), "{all:?}");
 }
@@ -226,7 +226,7 @@ async fn an_active_process_without_running_standby_gets_its_successor_first() {
     let new = until_successor(&fixture, &old).await;
     assert_eq!(new.node.as_str(), "n3");
     // With this reason job-converter begins no failover.
-    let order = until_ordered_to_leave(&fixture, &old).await.vacate.unwrap();
+    let order = until_vacated(&fixture, &old).await.vacate.unwrap();
     assert_eq!(order.reason, VacateReason::Moved);
     assert!(order.detail.contains("n1 is drained"), "{order:?}");
 }
@@ -272,7 +272,7 @@ async fn a_successor_that_is_lost_before_its_start_is_replaced() {
     fixture.settle().await;
     drain(&fixture, "n1", 4, drain_order(1));
     let first = until_successor(&fixture, &old).await;
-    until_ordered_to_leave(&fixture, &old).await;
+    until_vacated(&fixture, &old).await;
     let mut lost = node("n2", 4);
     lost.health = Health::Lost;
     fixture.neighbours.nodes.put("n2", &lost);
@@ -319,7 +319,7 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     drain(&fixture, "n1", 8, drain_order(1));
     for (old, cause) in old.iter().zip(causes) {
         until_successor(&fixture, old).await;
-        until_ordered_to_leave(&fixture, old).await;
+        until_vacated(&fixture, old).await;
         let exit = Exit {
             cause_code: Some("disk_full".to_owned()),
             ..Exit::of(cause, "a test says so")

@@ -99,10 +99,8 @@ async fn exclusive_work_submitted_again_waits_for_the_end_of_its_last_attempt() 
         ..exclusive_demand()
     };
     fixture.neighbours.submit(&without_processes);
-    let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
-    fixture
-        .until_one(WORK, "is ordered to leave", ordered_to_leave)
-        .await;
+    let is_vacated = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
+    fixture.until_one(WORK, "is vacated", is_vacated).await;
     fixture.neighbours.submit(&exclusive_demand());
     let next = |it: &AllocationEntry| is_staying(it) && it.id != old.id;
     let new = fixture.until_one(WORK, "is there again", next).await;

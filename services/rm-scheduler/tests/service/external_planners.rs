@@ -295,10 +295,8 @@ async fn an_external_planner_provides_the_successor_before_the_order_to_leave() 
         .until_one("svc_1.1", "has a successor", follows)
         .await;
     assert_eq!(new.node.as_str(), "n3");
-    let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
-    let left = fixture
-        .until_one("svc_1.1", "is vacated", ordered_to_leave)
-        .await;
+    let is_vacated = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
+    let left = fixture.until_one("svc_1.1", "is vacated", is_vacated).await;
     assert_eq!(left.vacate.unwrap().reason, VacateReason::Drained);
     assert!(
         allocations_of(&fixture.allocations().await, "svc_1.0")

@@ -62,10 +62,8 @@ async fn an_ordered_end_and_a_success_are_no_facts() {
     let fixture = Fixture::new(&[4]).await;
     let first = submit_one(&fixture, "job_a").await;
     fixture.neighbours.demand.remove("job_a");
-    let ordered_to_leave = |it: &AllocationEntry| it.vacate.is_some();
-    fixture
-        .until_one("job_a", "is ordered to leave", ordered_to_leave)
-        .await;
+    let is_vacated = |it: &AllocationEntry| it.vacate.is_some();
+    fixture.until_one("job_a", "is vacated", is_vacated).await;
     // The attempt failed after the vacate.
     fixture.end(&first, failed_exit(ExitCause::UserError));
     let second = submit_one(&fixture, "job_b").await;

@@ -145,10 +145,8 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
         let held = fixture.report_running("svc_a.0").await;
         let name = held.node.as_str();
         fixture.neighbours.demand.remove("svc_a.0");
-        let ordered_to_leave = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
-        fixture
-            .until_one("svc_a.0", "is ordered to leave", ordered_to_leave)
-            .await;
+        let is_vacated = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
+        fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
         fixture.report(&held, ContainerState::Stopping);
         fixture.settle().await;
         assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());

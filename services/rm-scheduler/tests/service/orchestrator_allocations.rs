@@ -169,13 +169,13 @@ async fn leaving_allocations_of_work_that_was_withdrawn_without_a_leader_end() {
     fixture.neighbours.submit(&mapped_job("job_a", "ann", 4));
     fixture.until("four grants", |all| all.len() == 4).await;
     fixture.neighbours.submit(&mapped_job("job_b", "ben", 4));
-    let ordered_to_leave = |all: &Allocations| {
+    let any_vacated = |all: &Allocations| {
         allocations_of(all, "job_a")
             .iter()
             .any(|it| !is_staying(it))
     };
     fixture
-        .until("some are ordered to leave", ordered_to_leave)
+        .until("a vacated process of job_a", any_vacated)
         .await;
     fixture.kill();
     fixture.neighbours.demand.remove("job_a");

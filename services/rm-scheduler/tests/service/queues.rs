@@ -434,13 +434,13 @@ async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() 
     set_policy(&fixture, "?drop_classes=true", &without_queues)
         .await
         .unwrap();
-    let ordered_to_leave = |all: &Allocations| {
+    let all_vacated = |all: &Allocations| {
         allocations_of(all, "job_a")
             .iter()
             .all(|it| !is_staying(it))
     };
     let all = fixture
-        .until("all processes of job_a to leave", ordered_to_leave)
+        .until("all processes of job_a to leave", all_vacated)
         .await;
     let vacate = allocations_of(&all, "job_a").remove(0).vacate.unwrap();
     assert_eq!(vacate.reason, VacateReason::WorkGone);

@@ -78,7 +78,8 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
         assert_eq!(document.plan.grants.len(), round.grants.len());
         texts.push(text.get().to_owned());
     }
-    // They survive a restart, and a new chain begins.
+    // The recorded rounds survive a restart. Then a new chain begins: a round with the whole
+    // snapshot, and rounds with only their changes.
     fixture.restart().await;
     fixture.neighbours.node("n4", 4);
     fixture

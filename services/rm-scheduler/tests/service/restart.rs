@@ -53,16 +53,16 @@ async fn allocations_and_incarnations_survive_a_restart() {
     {
         assert_eq!(all.get(entry.id.as_str()), Some(entry));
     }
-    let is_vacated = |all: &super::fixture::Allocations| {
-        let ordered_to_leave = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
+    let all_vacated = |all: &super::fixture::Allocations| {
+        let is_vacated = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
             entry
                 .vacate
                 .as_ref()
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone)
         };
-        allocations_of(all, "job_b").iter().all(ordered_to_leave)
+        allocations_of(all, "job_b").iter().all(is_vacated)
     };
-    fixture.until("the vacate of job_b", is_vacated).await;
+    fixture.until("the vacate of job_b", all_vacated).await;
     fixture.settle().await;
     assert!(!fixture.verdicts().await.contains_key("job_b"));
     assert_eq!(fixture.allocations().await.len(), 6);

@@ -82,7 +82,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         .unwrap();
     let leaves = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
     let work = workers[0].work.as_str();
-    let leaving = fixture.until_one(work, "is ordered to leave", leaves).await;
+    let leaving = fixture.until_one(work, "is vacated", leaves).await;
     assert_eq!(
         leaving.vacate.as_ref().unwrap().reason,
         VacateReason::WorkGone

@@ -116,13 +116,13 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
         .submit(&job_with_groups("job_ann", "ann", &["dev"], dev, 3));
     until_running(&fixture, "job_ann", 3).await;
     fixture.neighbours.demand.remove("job_ann");
-    let ordered_to_leave = |all: &Allocations| {
+    let all_vacated = |all: &Allocations| {
         allocations_of(all, "job_ann")
             .iter()
             .all(|it| it.vacate.is_some())
     };
     fixture
-        .until("all processes of job_ann to leave", ordered_to_leave)
+        .until("all processes of job_ann to leave", all_vacated)
         .await;
     for (work, user, restarts) in [("job_ben", "ben", false), ("job_cat", "cat", true)] {
         if restarts {

@@ -54,7 +54,7 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     assert_eq!(owner.view().await.launching, 1);
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is ordered to leave", is_withdrawn)
+        .until_one(first.work.as_str(), "is vacated", is_withdrawn)
         .await;
     let is_replacement =
         |entry: &AllocationEntry| entry.work.parent() == owner.pool && entry.work != first.work;
@@ -109,7 +109,7 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     owner.epoch = 2;
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is ordered to leave", is_withdrawn)
+        .until_one(first.work.as_str(), "is vacated", is_withdrawn)
         .await;
     fixture.report(&gone, ContainerState::Ended);
     // The worker was registered, and no owner gave it back (WP-8).
