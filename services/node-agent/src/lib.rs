@@ -14,6 +14,7 @@ mod agent;
 mod backoff;
 mod cgroups;
 mod config;
+mod container_processes;
 mod credentials;
 #[cfg(feature = "fault-points")]
 pub mod fault_points;
@@ -27,7 +28,6 @@ mod lease;
 mod log_segments;
 mod machine;
 mod node_condition;
-mod orphan_processes;
 mod output;
 mod output_tail;
 mod report;

@@ -25,8 +25,8 @@ use crate::working_set::allocations::Allocations;
 use crate::working_set::carry_over::{self, CarryOver};
 use crate::working_set::evacuations::Evacuations;
 use crate::working_set::external_planners::ExternalPlanners;
+use crate::working_set::failure_evidence::FailureEvidence;
 use crate::working_set::followed::FollowedInputs;
-use crate::working_set::machine_facts::MachineFacts;
 use crate::working_set::nodes_on_trial::NodesOnTrial;
 use crate::working_set::planning::Planning;
 use crate::working_set::preemption_spending;
@@ -95,7 +95,7 @@ impl hayward_publication::Ledger for Ledger {
             preempted_last_hour,
             verdicts: PublishedVerdicts::new(verdicts),
             receipts: Receipts::new(&receipts),
-            machine_facts: MachineFacts::load(&mut *tx, moment).await?,
+            failure_evidence: FailureEvidence::load(&mut *tx, moment).await?,
             evacuations: Evacuations::load(&mut *tx).await?,
             successors: SuccessorSearch::default(),
             successor_requests: SuccessorRequests::load(&mut *tx).await?,

@@ -225,7 +225,7 @@ impl Ledger {
         let budget = self.preempted_last_hour.next_expiry().as_ref().map(until);
         let remaining = |due: u64| due.saturating_sub(moment.monotonic_ms);
         let lost = self.lost_work_due_ms().map(remaining);
-        let success = self.machine_facts.due_ms().map(remaining);
+        let success = self.failure_evidence.due_ms().map(remaining);
         let planner = self.external_planners.due_ms().map(remaining);
         let first = [block, deadline, budget, lost, success, planner]
             .into_iter()

@@ -10,10 +10,10 @@ pub mod allocations;
 pub mod carry_over;
 pub mod evacuations;
 pub mod external_planners;
+pub mod failure_evidence;
 mod fleet_copy;
 pub mod followed;
 pub mod gang_exchange;
-pub mod machine_facts;
 pub mod nodes_on_trial;
 pub mod orchestrator_allocations;
 pub(crate) mod planning;
@@ -49,8 +49,8 @@ use allocations::Allocations;
 use carry_over::CarryOver;
 use evacuations::Evacuations;
 use external_planners::ExternalPlanners;
+use failure_evidence::FailureEvidence;
 use followed::FollowedInputs;
-use machine_facts::MachineFacts;
 use nodes_on_trial::NodesOnTrial;
 use planning::Planning;
 use receipts::Receipts;
@@ -80,7 +80,7 @@ pub struct Ledger {
     pub(crate) preempted_last_hour: HourlyPreemptions,
     pub(crate) verdicts: PublishedVerdicts,
     pub(crate) receipts: Receipts,
-    pub(crate) machine_facts: MachineFacts,
+    pub(crate) failure_evidence: FailureEvidence,
     pub(crate) evacuations: Evacuations,
     pub(crate) successors: SuccessorSearch,
     pub(crate) successor_requests: SuccessorRequests,

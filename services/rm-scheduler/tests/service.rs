@@ -5,7 +5,6 @@
 mod service {
     mod access;
     mod allocation_life;
-    mod anti_affinity;
     mod blocks;
     mod budget;
     mod changes;
@@ -13,10 +12,10 @@ mod service {
     mod evacuations;
     mod exclusive_work;
     mod external_planners;
+    mod failure_evidence;
     mod fixture;
     mod gang_exchange;
     mod invariants;
-    mod machine_facts;
     mod many_jobs;
     mod neighbours;
     mod nodes;
@@ -28,6 +27,7 @@ mod service {
     mod reasons;
     mod replay;
     mod restart;
+    mod service_processors;
     mod sharing;
     mod successor_requests;
     mod unreachable;

@@ -5,7 +5,7 @@
 
 mod change_page;
 #[cfg(test)]
-mod races;
+mod interleaving_tests;
 mod role;
 
 use std::collections::{BTreeMap, HashMap};

@@ -59,7 +59,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
         rows: &[
             "backoff credentials fault_points files log_segments run_as",
             "cgroups follow lease machine",
-            "journal orphan_processes tasks",
+            "journal container_processes tasks",
             "supervisor",
             "runtime",
             "config output_tail",

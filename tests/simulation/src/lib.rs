@@ -30,4 +30,4 @@ pub use case::Case;
 pub use trace::{Job, Node, Workload};
 
 #[cfg(test)]
-mod properties;
+mod property_tests;

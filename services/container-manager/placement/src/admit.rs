@@ -9,7 +9,7 @@ use crate::environment::{
     Environment, conflicting_partner, current_container, is_unlisted, is_up, last_known_host,
     partners,
 };
-use crate::placement::{Placement, Progress};
+use crate::placement_request::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{ANY_HOST, Destination, Phase, QueueReason, Reason, Status};
 use crate::takeover;

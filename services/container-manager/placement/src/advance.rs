@@ -5,7 +5,7 @@ use hayward_vocabulary::{Timestamp, WorkId};
 use crate::environment::Environment;
 use crate::events::{self, PlacementEvent};
 use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
-use crate::placement::{Placement, Progress};
+use crate::placement_request::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{Phase, Reason, Status};
 use crate::{admit, step, takeover};

@@ -3,7 +3,7 @@
 use hayward_vocabulary::WorkId;
 
 use crate::environment::LiveContainer;
-use crate::placement::Placement;
+use crate::placement_request::Placement;
 use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

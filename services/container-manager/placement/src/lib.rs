@@ -14,7 +14,7 @@ mod advance;
 mod environment;
 mod events;
 mod model;
-mod placement;
+mod placement_request;
 mod placements;
 mod status;
 mod step;
@@ -23,13 +23,13 @@ mod takeover;
 pub use environment::{Environment, LiveContainer, LiveState};
 pub use events::PlacementEvent;
 pub use model::{PlacementRequest, Refusal, Submitted, TimeLimits};
-pub use placement::{Placement, Progress, ResourceRequest};
+pub use placement_request::{Placement, Progress, ResourceRequest};
 pub use placements::Placements;
 pub use status::{Destination, Phase, QueueReason, Reason, Status};
 
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
-mod scenarios;
+mod scenario_tests;
 #[cfg(test)]
 mod test_fleet;

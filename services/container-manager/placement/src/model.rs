@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-use crate::placement::Placement;
+use crate::placement_request::Placement;
 use crate::status::{Destination, Status};
 
 /// Time limits of placement actions.

@@ -6,7 +6,7 @@ use hayward_vocabulary::AllocationId;
 
 use crate::events::PlacementEvent;
 use crate::model::Refusal;
-use crate::placement::Placement;
+use crate::placement_request::Placement;
 use crate::status::Status;
 
 #[derive(Debug, Default, Clone)]

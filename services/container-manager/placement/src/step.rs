@@ -4,7 +4,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::TimeLimits;
-use crate::placement::Placement;
+use crate::placement_request::Placement;
 use crate::status::{ANY_HOST, Phase, Reason, Status};
 
 /// Takes the next step of an action.

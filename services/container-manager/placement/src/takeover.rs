@@ -9,7 +9,7 @@ use hayward_vocabulary::{NodeName, Role, WorkId};
 use crate::environment::{
     Environment, LiveState, current_container, is_unlisted, last_known_host, partners,
 };
-use crate::placement::{Placement, Progress};
+use crate::placement_request::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 

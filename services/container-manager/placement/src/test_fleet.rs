@@ -7,7 +7,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, Use
 
 use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
-use crate::placement::Placement;
+use crate::placement_request::Placement;
 use crate::placements::Placements;
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 

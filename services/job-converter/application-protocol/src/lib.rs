@@ -33,14 +33,14 @@ pub mod timers;
 pub mod waiting_gangs;
 
 #[cfg(test)]
-mod deadlocks;
+mod deadlock_tests;
 #[cfg(test)]
-mod gangs;
+mod gang_tests;
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
-mod scenarios;
+mod scenario_tests;
 #[cfg(test)]
 mod test_application;
 #[cfg(test)]
-mod transition_tables;
+mod transition_table_tests;

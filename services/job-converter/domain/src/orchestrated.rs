@@ -5,7 +5,7 @@ mod compare;
 mod map_order;
 
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
 mod tests;
 

@@ -27,9 +27,9 @@ use tokio::time::Instant;
 
 use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 use crate::cgroups::Cgroups;
+use crate::container_processes::{self, MARK};
 use crate::fault_points::{self, Point};
 use crate::log_segments;
-use crate::orphan_processes::{self, MARK};
 use crate::run_as::{Account, Accounts};
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{files, lease, tasks};
@@ -124,7 +124,7 @@ impl Processes {
         let mut environment = base_environment(account, &work_dir);
         environment.extend(launch.environment.clone());
         environment.extend(variables);
-        let mark = orphan_processes::mark_value(&dir, container.incarnation);
+        let mark = container_processes::mark_value(&dir, container.incarnation);
         environment.insert(MARK.to_owned(), mark);
         let spec = LaunchSpec {
             id: container.id.clone(),

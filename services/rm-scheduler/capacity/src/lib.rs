@@ -158,6 +158,6 @@ fn explain_missing_pool(
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
-mod scenarios;
+mod scenario_tests;

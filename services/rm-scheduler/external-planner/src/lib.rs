@@ -75,6 +75,6 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
-mod scenarios;
+mod scenario_tests;

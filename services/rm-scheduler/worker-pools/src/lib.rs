@@ -32,10 +32,10 @@ pub use time::Now;
 pub use worker::{State, Worker};
 
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
-mod scenarios;
+mod scenario_tests;
 #[cfg(test)]
 mod test_platform;
 #[cfg(test)]
-mod worked_examples;
+mod worked_example_tests;

@@ -25,7 +25,7 @@ use crate::runtime::file_watch::Watched;
 
 mod cache;
 #[cfg(test)]
-mod races;
+mod interleaving_tests;
 mod revoked;
 
 use cache::TokenCache;

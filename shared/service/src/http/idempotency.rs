@@ -260,7 +260,7 @@ impl Drop for RunningRequest<'_> {
 }
 
 #[cfg(test)]
-mod races;
+mod interleaving_tests;
 
 #[cfg(test)]
 mod tests {

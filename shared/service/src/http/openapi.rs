@@ -6,7 +6,7 @@
 mod common_responses;
 mod if_revision;
 mod integer_bounds;
-mod merge_alternatives;
+mod merge_all_of;
 mod min_revision;
 mod query_parameters;
 
@@ -98,7 +98,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
         SECURITY_SCHEME,
         Vec::<String>::new(),
     )]);
-    merge_alternatives::apply(&mut document);
+    merge_all_of::apply(&mut document);
     if_revision::add(&mut document);
     query_parameters::add(&mut document);
     min_revision::add(&mut document);

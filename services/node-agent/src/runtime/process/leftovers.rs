@@ -11,9 +11,9 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::Signal;
 
 use super::{Event, FoundContainer, Processes};
+use crate::container_processes::{self, ContainerProcess};
 use crate::files;
 use crate::machine::{self, ProcessIdentity};
-use crate::orphan_processes::{self, ContainerProcess};
 use crate::supervisor::{EXIT, STARTED, Started, stuck_reason};
 
 /// Maximum number of passes over the members of a process group. Several passes are needed, because
@@ -56,7 +56,7 @@ impl Processes {
                 let members = machine::group_members(&leader);
                 std::iter::once(leader).chain(members)
             });
-        let orphans = orphan_processes::find_all(&self.containers_dir()).into_iter();
+        let orphans = container_processes::find_all(&self.containers_dir()).into_iter();
         let marked_processes = orphans
             .filter(|orphan| orphan.id == *id)
             .map(|orphan| orphan.process);
@@ -164,7 +164,7 @@ impl Processes {
     /// previous agent started them, so their orders are not obeyed again.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, FoundContainer>) {
         let containers_dir = self.containers_dir();
-        let processes = orphan_processes::find_all(&containers_dir);
+        let processes = container_processes::find_all(&containers_dir);
         let has_no_folder = |id: &AllocationId| !containers_dir.join(id.as_str()).exists();
         let mut orphans: BTreeMap<AllocationId, Vec<ContainerProcess>> = BTreeMap::new();
         for orphan in processes

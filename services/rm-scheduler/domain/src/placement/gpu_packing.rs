@@ -63,7 +63,7 @@ impl DemandMix {
     fn new(state: &RoundState) -> Self {
         // Number of processes and sum of their memory, by GPU and CPU.
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
-        for (size, wanted) in state.derived.gpu_demand.sizes(state) {
+        for (size, wanted) in state.derived.demand_by_shape.sizes(state) {
             let key = (size.gpu_milli, size.cpu_milli);
             let (count_sum, memory_sum) = sums.entry(key).or_default();
             let count = u64::try_from(wanted).unwrap_or(u64::MAX);
@@ -162,7 +162,7 @@ impl<'a> GpuPacking<'a> {
         if !pools.any(|pool| state.index.has_gpus(*pool)) {
             return None;
         }
-        let mut sizes = state.derived.gpu_demand.sizes(state);
+        let mut sizes = state.derived.demand_by_shape.sizes(state);
         if !state.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }

@@ -32,9 +32,9 @@ impl<'a> PlacementPass<'a> {
     pub fn open(state: &mut RoundState<'a>, work: WorkIx, lends: bool) -> Self {
         let mut node_index = std::mem::take(&mut state.derived.node_index);
         node_index.update(state);
-        let mut gpu_demand = std::mem::take(&mut state.derived.gpu_demand);
-        gpu_demand.apply_exclusions(state);
-        state.derived.gpu_demand = gpu_demand;
+        let mut demand_by_shape = std::mem::take(&mut state.derived.demand_by_shape);
+        demand_by_shape.apply_exclusions(state);
+        state.derived.demand_by_shape = demand_by_shape;
         Self {
             node_index,
             lends,

@@ -2,7 +2,7 @@
 //! and each is updated from the dirty rows.
 
 use super::{
-    NodeIndex, RoundState, gpu_demand::GpuDemand, idle_trees::WaitReasons,
+    NodeIndex, RoundState, demand_by_shape::DemandByShape, idle_trees::WaitReasons,
     large_holders::LargeHolders, serve_order::ServeOrder,
 };
 
@@ -12,7 +12,7 @@ pub(crate) struct DerivedSets {
     pub large_holders: LargeHolders,
     pub node_index: NodeIndex,
     pub wait_reasons: WaitReasons,
-    pub gpu_demand: GpuDemand,
+    pub demand_by_shape: DemandByShape,
 }
 
 impl RoundState<'_> {
@@ -21,7 +21,7 @@ impl RoundState<'_> {
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
         sets.large_holders.refresh(self);
-        sets.gpu_demand.refresh(self);
+        sets.demand_by_shape.refresh(self);
         sets.node_index.refresh(self);
         self.derived = sets;
     }

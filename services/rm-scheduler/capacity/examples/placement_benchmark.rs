@@ -1,5 +1,5 @@
 //! Benchmark of placement: `cargo run --release -p hayward-rm-scheduler-capacity --example
-//! placements`.
+//! placement_benchmark`.
 //!
 //! The published case places 10,000 work items of 10 bytes of memory and 1 vcore on empty nodes.
 //! The items belong to two applications in two queues. Variants of the case have few items with

@@ -32,7 +32,7 @@ const SUCCESS_EVERY_MS: u64 = 10_000;
 /// Maximum number of characters of a message.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-pub(crate) struct MachineFacts {
+pub(crate) struct FailureEvidence {
     /// Published facts by key.
     facts: BTreeMap<String, FactEntry>,
     /// Times and keys of all facts.
@@ -48,9 +48,9 @@ pub(crate) struct MachineFacts {
     success_timers: BTreeSet<(u64, AllocationId)>,
 }
 
-impl MachineFacts {
+impl FailureEvidence {
     pub async fn load(tx: &mut PgConnection, moment: &Moment) -> Result<Self, sqlx::Error> {
-        let mut machine_facts = Self {
+        let mut failure_evidence = Self {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
@@ -61,10 +61,10 @@ impl MachineFacts {
                 .await?,
             success_timers: BTreeSet::new(),
         };
-        for (key, fact) in machine_facts.facts.clone() {
-            machine_facts.index(key, &fact);
+        for (key, fact) in failure_evidence.facts.clone() {
+            failure_evidence.index(key, &fact);
         }
-        Ok(machine_facts)
+        Ok(failure_evidence)
     }
 
     fn index(&mut self, key: String, fact: &FactEntry) {
@@ -211,7 +211,7 @@ impl Ledger {
         let is_running =
             |record: &&AllocationRecord| record.entry.state == AllocationState::Running;
         let is_reported = |record: &&AllocationRecord| {
-            self.machine_facts
+            self.failure_evidence
                 .facts
                 .contains_key(record.entry.id.as_str())
         };
@@ -229,7 +229,7 @@ impl Ledger {
     pub(crate) fn start_success_timer(&mut self, record: &AllocationRecord, monotonic_ms: u64) {
         if record.entry.kind != WorkKind::Reservation && self.could_prove_node(record) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
-            self.machine_facts
+            self.failure_evidence
                 .success_timers
                 .insert((due, record.entry.id.clone()));
         }
@@ -238,13 +238,16 @@ impl Ledger {
     /// Returns true if a success of the attempt would prove that its node works again. Its node was
     /// on trial at the grant, or an earlier attempt had failed there.
     fn could_prove_node(&self, record: &AllocationRecord) -> bool {
-        record.trial.is_some() || self.machine_facts.follows_a_failure(&record.entry)
+        record.trial.is_some() || self.failure_evidence.follows_a_failure(&record.entry)
     }
 
     /// Returns true if a success of the attempt is reported. On a node on trial, every success is
     /// reported.
     fn is_worth_reporting(&self, record: &AllocationRecord, now: Timestamp) -> bool {
-        let is_due = || self.machine_facts.success_is_due(&record.entry.node, now);
+        let is_due = || {
+            self.failure_evidence
+                .success_is_due(&record.entry.node, now)
+        };
         record.trial.is_some() || (self.could_prove_node(record) && is_due())
     }
 
@@ -277,21 +280,23 @@ impl Ledger {
         };
         let limits = self.context.settings.fact_limits();
         let key = entry.id.to_string();
-        self.machine_facts.publish(key, fact, limits, batch);
+        self.failure_evidence.publish(key, fact, limits, batch);
     }
 
     /// Drops old facts, and reports attempts that have run for long enough.
     pub(crate) fn update_machine_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let max_age_ms = self.context.settings.facts_kept_ms;
-        while let Some((at, key)) = self.machine_facts.by_age.first().cloned()
+        while let Some((at, key)) = self.failure_evidence.by_age.first().cloned()
             && moment.now.ms_since(at) > max_age_ms
         {
-            self.machine_facts.withdraw(&key, batch);
+            self.failure_evidence.withdraw(&key, batch);
         }
-        while let Some((due, id)) = self.machine_facts.success_timers.first().cloned()
+        while let Some((due, id)) = self.failure_evidence.success_timers.first().cloned()
             && due <= moment.monotonic_ms
         {
-            self.machine_facts.success_timers.remove(&(due, id.clone()));
+            self.failure_evidence
+                .success_timers
+                .remove(&(due, id.clone()));
             let is_running =
                 |record: &&AllocationRecord| record.entry.state == AllocationState::Running;
             let record = self.allocations.get(&id).filter(is_running).cloned();
@@ -320,7 +325,7 @@ impl Ledger {
         } else {
             return;
         };
-        let number = self.machine_facts.next_number(moment.now);
+        let number = self.failure_evidence.next_number(moment.now);
         let fact = FactEntry {
             node: now.node.clone(),
             what,
@@ -329,14 +334,14 @@ impl Ledger {
         };
         let key = format!("node/{}/{number}", now.node);
         let limits = self.context.settings.fact_limits();
-        self.machine_facts.publish(key, fact, limits, batch);
+        self.failure_evidence.publish(key, fact, limits, batch);
     }
 
     /// Publishes a node in `machines`. blocklist limits which part of a pool it blocks by itself,
     /// and counts nodes and quanta for that.
     pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
         let Some(entry) = self.followed.nodes().get(name) else {
-            if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {
+            if let Some((node, _)) = self.failure_evidence.machines.remove_entry(name) {
                 batch.withdraw(MACHINES, "", node.as_str());
             }
             return;
@@ -349,9 +354,9 @@ impl Ledger {
             quanta: quantum(&self.snapshot, &pool).node_order(&capacity),
             pool,
         };
-        if self.machine_facts.machines.get(&machine.node) != Some(&machine) {
+        if self.failure_evidence.machines.get(&machine.node) != Some(&machine) {
             batch.publish(MACHINES, "", machine.node.as_str(), &machine);
-            self.machine_facts
+            self.failure_evidence
                 .machines
                 .insert(machine.node.clone(), machine);
         }
@@ -359,7 +364,11 @@ impl Ledger {
 
     /// Publishes all nodes after a policy change, or with the first nodes of a term.
     pub(crate) fn publish_machines(&mut self, batch: &mut Batch<Rows>) {
-        let known = self.machine_facts.machines.keys().map(ToString::to_string);
+        let known = self
+            .failure_evidence
+            .machines
+            .keys()
+            .map(ToString::to_string);
         let all: BTreeSet<String> = known
             .chain(self.followed.nodes().iter().map(|(name, _)| name.clone()))
             .collect();

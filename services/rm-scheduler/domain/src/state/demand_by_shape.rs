@@ -8,7 +8,7 @@ use crate::ids::{ShapeIx, TypedVec, WorkIx};
 /// Number of wanted processes by shape. The numbers are kept between rounds, and only changed work
 /// is counted again.
 #[derive(Default)]
-pub(crate) struct GpuDemand {
+pub(crate) struct DemandByShape {
     by_shape: TypedVec<ShapeIx, u128>,
     /// Shape of each piece of work, and the number of processes that it adds to that shape.
     contributions: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
@@ -16,7 +16,7 @@ pub(crate) struct GpuDemand {
     read_position: usize,
 }
 
-impl GpuDemand {
+impl DemandByShape {
     pub fn refresh(&mut self, state: &RoundState) {
         self.by_shape.resize(state.index.shapes.len(), 0);
         self.contributions.resize(state.work.len(), (None, 0));
