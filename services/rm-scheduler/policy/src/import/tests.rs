@@ -186,7 +186,7 @@ fn stanzas_have_names_brackets_and_values() {
     assert_fault(
         &faults_after_replacing("weight = 300", "weight = 300; weight = 3"),
         22,
-        "weight appears faults",
+        "weight appears twice",
     );
     assert_fault(
         &faults_after_replacing("weight = 300", "wieght = 300"),
