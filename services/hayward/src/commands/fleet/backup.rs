@@ -25,14 +25,14 @@ use crate::state;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The folder to make. Default: one with this instant as its name in `backups` of the state
-    /// directory.
+    /// Folder to create. Default: a folder in `backups` of the state directory, named by the
+    /// current time.
     #[arg(value_name = "DIR")]
     pub to: Option<PathBuf>,
     #[command(flatten)]
     pub access: AdminAccess,
-    /// Leave the keys out: they are saved somewhere else. Without them no token is valid after a
-    /// restore on another machine.
+    /// Leave out the keys, because they are saved elsewhere. Without the keys no token is valid
+    /// after a restore on another machine.
     #[arg(long)]
     pub without_keys: bool,
 }

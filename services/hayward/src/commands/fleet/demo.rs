@@ -22,12 +22,12 @@ use crate::state::State;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Hash every regular file below this directory. Default: this repository's own files, without
+    /// Hash every regular file below this directory. Default: the files of this repository, without
     /// `.git` and `target`.
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Milliseconds each task rests before it hashes, so that there is something to watch. Default:
-    /// what makes the whole last about fifteen seconds; none for many files.
+    /// Milliseconds that each task waits before it hashes, so that the progress can be watched.
+    /// Default: a wait with which the demo takes about fifteen seconds; no wait for many files.
     #[arg(long, value_name = "MS")]
     pub pace: Option<u64>,
 }

@@ -15,13 +15,13 @@ pub struct Arguments {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
-    /// The most memory it may say it has, as 64G. Default: what it says.
+    /// Maximum memory that the agent may report, as 64G. Default: no limit.
     #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
     pub memory: Option<u64>,
-    /// The most cpus it may say it has. Default: what it says.
+    /// Maximum number of cpus that the agent may report. Default: no limit.
     #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
     pub cpu: Option<u64>,
-    /// The pool that it may say it is in. Default: any.
+    /// The only pool that the agent may report. Default: any pool.
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
 }

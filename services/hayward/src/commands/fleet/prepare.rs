@@ -47,8 +47,8 @@ pub struct Arguments {
     /// Prometheus does. May be repeated.
     #[arg(long = "scraper", value_name = "NAME")]
     pub scrapers: Vec<UserName>,
-    /// These people are in this group: lists of who may submit, limits and placement rules of
-    /// queues name it. May be repeated. Without it they stay in the groups of their last token.
+    /// Group of these people. Submitter lists, limits and placement rules of queues name groups.
+    /// May be repeated. Without this flag, people stay in the groups of their last token.
     #[arg(
         long = "group",
         value_name = "NAME",
@@ -59,36 +59,33 @@ pub struct Arguments {
     /// These people are in no group any more.
     #[arg(long, requires = "users")]
     pub no_groups: bool,
-    /// These people share a tenant: they see names within it, and only amounts of all others.
-    /// Without it they stay in their tenant.
+    /// Tenant of these people. They see names in their tenant, and only amounts of other tenants.
+    /// Without this flag, people stay in their tenant.
     #[arg(long, value_name = "NAME", conflicts_with = "no_tenant")]
     pub tenant: Option<UserName>,
     /// These people are in no tenant any more.
     #[arg(long)]
     pub no_tenant: bool,
-    /// This orchestrator is in the tenant too: it acts only for users of the tenant. May be
-    /// repeated.
+    /// Orchestrator in the tenant, which acts only for users of the tenant. May be repeated.
     #[arg(long = "tenant-orchestrator", value_name = "NAME")]
     pub tenant_orchestrators: Vec<UserName>,
-    /// The services are also reached by this host name or address: it stands in their
-    /// certificates. May be repeated.
+    /// Further host name or address of the services, for their certificates. May be repeated.
     #[arg(long = "tls-name", value_name = "NAME")]
     pub tls_names: Vec<String>,
-    /// Make a certificate for this program too, which is reached by this host name and is none of
-    /// ours: the database, a collector. Its key stays once it is made. With a directory a copy of
-    /// the certificate is put there, and a Postgres of that name reads it again. May be
-    /// repeated.
+    /// Make a certificate for a program with this host name that is no part of Hayward, such as the
+    /// database or a collector. An existing key stays. With a directory, a copy of the certificate
+    /// is written there, and a Postgres of that name reloads the certificate. May be repeated.
     #[arg(long = "certificate", value_name = "NAME[=DIR]")]
     pub servers: Vec<Server>,
-    /// Sign certificates with a new authority; that of before is still believed.
+    /// Sign certificates with a new authority. The previous authority is still trusted.
     #[arg(long)]
     pub new_authority: bool,
-    /// Sign tokens with a new key; what the one of before signed is still accepted, and what older
-    /// ones signed no more.
+    /// Sign tokens with a new key. Tokens signed with the previous key are still accepted, and
+    /// tokens signed with older keys are not.
     #[arg(long)]
     pub new_issuer: bool,
-    /// Stay, and renew tokens and certificates before they end. Whatever runs takes them up by
-    /// itself.
+    /// Continue to run, and renew tokens and certificates before they end. Running programs load
+    /// the new ones by themselves.
     #[arg(long)]
     pub keep: bool,
 }

@@ -32,11 +32,11 @@ pub struct Arguments {
     pub from: Option<PathBuf>,
     #[command(flatten)]
     pub access: AdminAccess,
-    /// Check everything and say what would be lost; change nothing.
+    /// Check everything and show what would be lost; change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// The database went back in time and the fleet is read-only: go on with what it holds. Later
-    /// writes are lost, and what was started for them is ended.
+    /// Accept that the database went back in time and the fleet is read-only. The fleet continues
+    /// with the content of the database. Later writes are lost, and processes started for them end.
     #[arg(long)]
     pub accept_loss: bool,
 }

@@ -26,15 +26,15 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Print the records of all services, one page a line as JSON
+    /// Print the records of all services as JSON, one page in each line
     Export(Period),
-    /// Follow the chains of all services, and name the first record that is not as it should be
+    /// Verify the chains of all services, and name the first wrong record
     Verify(Verify),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Period {
-    /// Only records since this instant, such as 2026-11-21T00:00:00Z.
+    /// Only records since this time, such as 2026-11-21T00:00:00Z.
     #[arg(long, value_name = "INSTANT")]
     pub since: Option<Timestamp>,
 }

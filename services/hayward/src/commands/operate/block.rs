@@ -20,26 +20,26 @@ pub const ROUTE: &str = "/v1/blocklist";
 pub struct Block {
     #[command(flatten)]
     pub target: BlockTarget,
-    /// Take off what runs there and start it elsewhere, at once.
+    /// End the processes there at once, and start them elsewhere.
     #[arg(long)]
     pub evacuate: bool,
-    /// Take off what runs there as its owners allow, and the rest after so long, as 2m.
+    /// End the processes there within their disruption limits, and the rest after this time, as 2m.
     #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub graceful: Option<u64>,
-    /// For so long, as 10m or 1h30m. Default: what the service is set to.
+    /// Duration of the block, as 10m or 1h30m. Default: the setting of the service.
     #[arg(long = "for", value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub duration_ms: Option<u64>,
-    /// Until this moment, as 2026-11-21T18:00:00Z.
+    /// End of the block, as 2026-11-21T18:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "duration_ms")]
     pub until: Option<Timestamp>,
-    /// Until it is taken away.
+    /// The block has no end, and stays until it is removed.
     #[arg(long, conflicts_with_all = ["duration_ms", "until"])]
     pub permanent: bool,
-    /// Refuse where it is blocked already. Default: both blocks become one that lasts longer and
-    /// does more.
+    /// Refuse if the node is blocked already. Default: both blocks are merged into one with the
+    /// later end and the stronger effect.
     #[arg(long)]
     pub no_merge: bool,
-    /// Why; shown to everyone who asks.
+    /// Reason of the block, shown to all callers.
     #[arg(long, value_name = "TEXT", default_value = "an operator said so")]
     pub because: String,
 }
@@ -50,10 +50,10 @@ pub struct BlockTarget {
     /// Name of the node, or with --worker the id of one allocation.
     #[arg(value_name = "NODE", value_parser = parse_identifier)]
     pub identifier: String,
-    /// It is one worker, not a node.
+    /// Block one worker, not a node.
     #[arg(long)]
     pub worker: bool,
-    /// For this job only, not for all work.
+    /// Block only for this job, not for all work.
     #[arg(long, value_name = "JOB")]
     pub job: Option<WorkId>,
 }

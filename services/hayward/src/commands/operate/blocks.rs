@@ -22,7 +22,7 @@ use crate::output::{Cell, Renderer, Table, Tone, parse_response, print, toned};
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// Show the strategy by which machines are judged.
+    /// Show the strategy for automatic blocks of nodes.
     #[arg(long)]
     pub strategy: bool,
     #[command(subcommand)]
@@ -31,9 +31,9 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Show or choose the strategy by which machines are judged
+    /// Show or choose the strategy for automatic blocks of nodes
     Strategy(Strategy),
-    /// Show what is on record of a node: score, cost and facts
+    /// Show the evidence about a node: score, cost and facts
     Evidence(IdArg),
 }
 
@@ -59,11 +59,11 @@ pub enum StrategyCommand {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Set {
-    /// Its name.
+    /// Name of the strategy.
     #[arg(value_name = "STRATEGY")]
     pub name: String,
     /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}.
-    /// Parameters that are left out have their defaults.
+    /// Absent parameters have their defaults.
     #[arg(value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub parameters: Vec<(String, String)>,
 }

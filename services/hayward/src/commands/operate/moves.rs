@@ -32,10 +32,10 @@ pub struct Move {
     /// `SERVICE.N`, or the id of a container.
     #[arg(value_name = "PROCESS", value_parser = parse_name)]
     pub process: String,
-    /// A host; `any`, or `standby`: the host of one that stands by for it.
+    /// Target: a host, `any`, or `standby` for the host of one of its standbys.
     #[arg(value_name = "HOST")]
     pub to: String,
-    /// Also to a host that the machines of the service leave out.
+    /// Allow hosts that are not in the node list of the service.
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Restart {
     /// `SERVICE.N`
     #[arg(value_name = "PROCESS", value_parser = parse_name)]
     pub process: String,
-    /// End it first and start it after, where its host has no room for both at one time.
+    /// End the process before it is started again, if its host has no space for both.
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -56,13 +56,14 @@ pub struct Restart {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct MoveOptions {
-    /// Wait for the end of it, and show how far it is. The exit status is 0 when it went well.
+    /// Wait for the end of the move, and show its progress. The exit status is 0 if it succeeded.
     #[arg(long)]
     pub wait: bool,
-    /// Give up when no place is found for so long, as 30s.
+    /// Maximum wait for space, as 30s.
     #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub expiry: Option<u64>,
-    /// Refuse it while another move of the process is on its way. Default: wait for its turn.
+    /// Refuse the move while another move of the process is in flight. Default: wait for the other
+    /// move.
     #[arg(long)]
     pub now: bool,
 }

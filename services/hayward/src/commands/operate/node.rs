@@ -17,14 +17,14 @@ use crate::output::Renderer;
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The node to show, with its history, what speaks against it and what runs there.
+    /// The node to show, with its history, the evidence against it and its containers.
     #[arg(value_name = "NODE", required = true)]
     pub node: Option<NodeName>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Show one node: how it is and what comes next, its history, evidence and containers
+    /// Show one node: its state, the next step, its history, evidence and containers
     Show(IdArg),
     /// Vary a node off: it takes no new work, and work of fair-share classes leaves it
     ///
@@ -33,11 +33,11 @@ pub enum Command {
     Off(Vary),
     /// Vary a node on again: it takes new work, and a drain that holds it ends
     On(Vary),
-    /// Empty a node: see beforehand what moves, watch it, pause it, take it back
+    /// Empty a node: preview, watch, pause or cancel the drain
     Drain(drain::Arguments),
-    /// Say which of two agents with one name is the node
+    /// Choose which of two agents with the same name is the node
     Identify(Identify),
-    /// Forget a node that was lost for good
+    /// Remove a node that will not come back
     Forget(IdArg),
 }
 
@@ -53,7 +53,7 @@ pub struct Vary {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
-    /// Why; shown to everyone who asks about the node.
+    /// Reason, shown with the node.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

@@ -31,9 +31,9 @@ pub struct Arguments {
 pub enum Command {
     /// Create an orchestrator, or change the users that it may charge, and print its token
     Create(Create),
-    /// Show one, with what is wrong with its last map
+    /// Show one orchestrator, with the faults of its last map
     Show(IdArg),
-    /// End all work of an orchestrator and forget it
+    /// End all work of an orchestrator, and remove the orchestrator
     Remove(IdArg),
 }
 
@@ -49,13 +49,13 @@ pub struct Create {
     /// The orchestrator.
     #[arg(value_name = "NAME")]
     pub name: UserName,
-    /// User to whose share its work may be charged. May be repeated.
+    /// User whose share may be charged for its work. May be repeated.
     #[arg(long, value_name = "USER", required_unless_present = "for_anyone")]
     pub for_user: Vec<UserName>,
-    /// Its work may be charged to every user.
+    /// The shares of all users may be charged for its work.
     #[arg(long, conflicts_with = "for_user")]
     pub for_anyone: bool,
-    /// File for its token, which only its owner can read. Default: the token is printed.
+    /// File for the token, readable only by you. Default: the token is printed.
     #[arg(long, value_name = "FILE")]
     pub token: Option<PathBuf>,
 }

@@ -34,14 +34,14 @@ pub struct Arguments {
 pub enum Command {
     /// Print the policy in force, as `apply` reads it
     Show(Show),
-    /// Check a policy without a fleet, and say all that is wrong with it
+    /// Check a policy without a fleet, and show all faults
     Check(File),
-    /// Say what a policy would change, and what would move
+    /// Show what a policy would change, and which work would move
     Diff(Change),
-    /// Replace the policy by what a file says
+    /// Replace the policy by the policy in a file
     #[command(alias = "set")]
     Apply(Apply),
-    /// List who changed the policy when, and what
+    /// List the changes of the policy, with author and time
     History(history::Arguments),
     /// Read the class, user, node and property files of DUCC, and print a policy
     Import(import::Arguments),
@@ -49,14 +49,14 @@ pub enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Show {
-    /// An earlier one, by its number; without the number in it, so that it can be applied again.
+    /// Number of an earlier policy. The output has no number, so that it can be applied again.
     #[arg(long, value_name = "NUMBER")]
     pub generation: Option<u64>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct File {
-    /// YAML or JSON: what `show` printed, changed; or a policy alone. `-` is standard input.
+    /// File with a policy or a changed output of `show`, as YAML or JSON. `-` is standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
@@ -65,7 +65,7 @@ pub struct File {
 pub struct Change {
     #[command(flatten)]
     pub from: File,
-    /// Let classes go although work is in them: jobs and services in them end.
+    /// Remove classes even if they have work. Their jobs and services end.
     #[arg(long)]
     pub drop_classes: bool,
 }
@@ -74,11 +74,11 @@ pub struct Change {
 pub struct Apply {
     #[command(flatten)]
     pub change: Change,
-    /// Refuse if the policy in force has another number. Default: what the file says, else the
+    /// Refuse if the policy in force has another number. Default: the number in the file, else the
     /// number in force now.
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
-    /// Say what would move, and change nothing.
+    /// Show which work would move, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

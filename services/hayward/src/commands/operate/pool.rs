@@ -43,7 +43,7 @@ pub enum Command {
     List,
     /// Show one pool and its workers
     Show(IdArg),
-    /// Set how many workers a pool shall have
+    /// Set the number of workers of a pool
     Size(Resize),
     /// Give workers back; each is replaced unless the size was lowered before
     Remove(Remove),
@@ -62,16 +62,16 @@ pub struct IdArg {
 pub struct Create {
     #[command(flatten)]
     pub common: CommonFlags,
-    /// Workers from the start.
+    /// Initial number of workers.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub size: u32,
-    /// Failures that are tolerated; -1 for any number. Default: the size.
+    /// Number of tolerated failures of workers; -1 for any number. Default: the size.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_failed: Option<i64>,
     /// User whose share is charged. Default: the operator.
     #[arg(long, value_name = "USER")]
     pub for_user: Option<UserName>,
-    /// The owner brings its own workers; only numbers are kept.
+    /// The owner starts its own workers; Hayward stores only their numbers.
     #[arg(long, conflicts_with_all = ["size", "command"])]
     pub standalone: bool,
     /// File for the owner's token, which only you can read. Default: the token is printed.
@@ -91,13 +91,13 @@ pub struct Resize {
     /// The pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
-    /// Workers it shall have.
+    /// New number of workers.
     #[arg(value_name = "N")]
     pub size: u32,
-    /// Give up workers that are over. Without it none is given up.
+    /// Release the workers beyond this number. Without this flag no worker is released.
     #[arg(long)]
     pub release: bool,
-    /// Give up this one first. May be repeated.
+    /// Release this worker first. May be repeated.
     #[arg(long, value_name = "WORKER", requires = "release")]
     pub unwanted: Vec<AllocationId>,
 }
@@ -117,7 +117,7 @@ pub struct Stop {
     /// The pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
-    /// Why; kept with the pool.
+    /// Reason, stored with the pool.
     #[arg(long, value_name = "TEXT", default_value = "an operator stopped it")]
     pub because: String,
 }

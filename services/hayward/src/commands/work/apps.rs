@@ -33,13 +33,13 @@ pub struct Listing {
 /// Selects one application.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
-    /// The id it was added with.
+    /// Id of the application, as submitted.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Remove it; no task of it may be alive.
+    /// Remove the application; it must have no live task.
     #[arg(long)]
     pub remove: bool,
-    /// Remove it and end what runs of it.
+    /// Remove the application, and end its live tasks.
     #[arg(long, requires = "remove")]
     pub force: bool,
 }

@@ -17,13 +17,13 @@ pub struct Arguments {
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// The class whose share it uses. Default: the policy's class for reservations.
+    /// The class whose share the reservation uses. Default: the policy's class for reservations.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
-    /// The least memory the machine must have, as 8G.
+    /// Minimum memory of the node, as 8G.
     #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
     pub memory: Option<u64>,
-    /// The least cpus the machine must have.
+    /// Minimum number of cpus of the node.
     #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
     pub cpu: Option<u64>,
     /// Only this node. May be repeated.

@@ -24,24 +24,24 @@ use crate::connection::{Role, Service, Session};
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The service to show, with its processors.
+    /// The service to show, with its instances.
     #[arg(value_name = "ID", required = true)]
     pub id: Option<WorkId>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Submit a service: a program of which so many instances are kept up
+    /// Submit a service: a program with a number of instances that always run
     Submit(Box<Submit>),
     /// List services
     List(Listing),
     /// Show one service and its instances
     Show(IdArg),
-    /// Keep another number of instances up
+    /// Change the number of instances
     Scale(change::Scale),
     /// Change a service: its program, image, size, or anything but its name and class
     Update(Box<change::Update>),
-    /// Show where the processes of a service are, and how they were moved
+    /// Show the nodes of the instances of a service, and the ordered moves
     Placements(IdArg),
     /// End services
     Cancel(cancel::Arguments),
@@ -51,7 +51,7 @@ pub enum Command {
 pub struct Submit {
     #[command(flatten)]
     pub common: CommonFlags,
-    /// Instances to keep up. Default 1.
+    /// Number of instances that always run. Default 1.
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
@@ -80,20 +80,20 @@ pub struct Submit {
     pub command: Vec<String>,
 }
 
-/// The image to run it in.
+/// The image in which the program runs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Image {
-    /// Run it inside this image, on nodes that have a container engine.
+    /// Run the program inside this image, on nodes that have a container engine.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
     /// System user, or user and group, inside the image, as 1000 or 1000:1000.
     #[arg(long, value_name = "UID[:GID]", requires = "image", value_parser = parse_user_ids)]
     pub run_as: Option<(u32, Option<u32>)>,
-    /// Do not let it write to the image's files.
+    /// Do not let the program write to the files of the image.
     #[arg(long, requires = "image")]
     pub read_only: bool,
-    /// A directory of the node that it sees, as /srv/data:/data or /srv/data:/data:ro, where the
-    /// policy of the pool lists it. May be repeated.
+    /// A directory of the node that the program sees, as /srv/data:/data or /srv/data:/data:ro. The
+    /// policy of the pool must list the directory. May be repeated.
     #[arg(long = "mount", value_name = "SOURCE:TARGET[:ro]", requires = "image",
         value_parser = parse_mount)]
     pub mounts: Vec<Mount>,

@@ -36,13 +36,13 @@ pub struct Arguments {
     /// command as one argument.
     #[arg(long, value_name = "FILE")]
     pub each: Option<PathBuf>,
-    /// Most processes at one time. Default: as many as there are tasks.
+    /// Maximum number of processes at one time. Default: the number of tasks.
     #[arg(long, value_name = "N")]
     pub max_processes: Option<u64>,
-    /// Tasks run at the same time in one process. Default 1.
+    /// Number of tasks that run at the same time in one process. Default 1.
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
-    /// How often a task may fail before it has failed for good. Default 3.
+    /// Maximum number of attempts of a task before it has failed. Default 3.
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
     #[command(flatten)]
@@ -74,16 +74,17 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// Actions after it is accepted.
+/// Actions after the submission is accepted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AfterSubmit {
-    /// Follow it; the exit status is 0 when it went well.
+    /// Follow the work until its end. The exit status is 0 if it completed.
     #[arg(long)]
     pub wait: bool,
     /// Print the id and nothing else.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Submitting again with the same key is the same submission. Default: a fresh one.
+    /// Idempotency key. A second submission with the same key has no further effect. Default: a new
+    /// key.
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
 }

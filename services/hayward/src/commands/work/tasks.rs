@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The job.
     #[arg(value_name = "ID")]
     pub id: hayward_vocabulary::WorkId,
-    /// Only those that failed.
+    /// Show only tasks that failed.
     #[arg(long)]
     pub failed: bool,
 }

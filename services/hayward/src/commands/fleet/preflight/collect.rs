@@ -50,7 +50,7 @@ pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
         services: <[_; 5]>::from(services).into(),
         disk: disk_space(state),
         backup: find_newest(&backups).map(|(_, manifest)| manifest.made_at),
-        backup_hours: arguments.backup_hours,
+        max_backup_age_hours: arguments.backup_hours,
     }
 }
 
@@ -95,7 +95,7 @@ async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
     for (_, schema) in SERVICES {
         let mut report = Schema {
             name: schema.name,
-            is_there: schema_exists(connection, schema.name).await?,
+            exists: schema_exists(connection, schema.name).await?,
             ..Schema::default()
         };
         report.went_back = histories

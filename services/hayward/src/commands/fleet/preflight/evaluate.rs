@@ -157,10 +157,10 @@ fn check_migrations(schemas: &[Schema]) -> Check {
                       so; then there is a way back by `hayward restore` only";
         return warning_check("tables", found, action);
     }
-    let existing = schemas.iter().filter(|it| it.is_there);
+    let existing = schemas.iter().filter(|it| it.exists);
     let pending: usize = existing.map(|it| it.pending.len()).sum();
     let unknown: usize = schemas.iter().map(|it| it.unknown).sum();
-    let absent = schemas.iter().filter(|it| !it.is_there).count();
+    let absent = schemas.iter().filter(|it| !it.exists).count();
     if unknown > 0 {
         let found = format!("{} of a newer version", count_text(unknown, "migration"));
         let action = "this is a way back: nothing was taken away from the tables, and what the \
@@ -184,7 +184,7 @@ fn check_migrations(schemas: &[Schema]) -> Check {
 fn pending_contractions(schemas: &[Schema]) -> Vec<String> {
     schemas
         .iter()
-        .filter(|it| it.is_there)
+        .filter(|it| it.exists)
         .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
         .filter(|(_, pending)| !pending.contractions.is_empty())
         .map(|(name, it)| {
@@ -200,9 +200,9 @@ fn count_text(number: usize, noun: &str) -> String {
 
 /// Checks the age of the newest backup, because a change of the tables needs a recent backup.
 fn check_backup(database: &Database, facts: &Facts) -> Check {
-    let existing = database.schemas.iter().filter(|it| it.is_there);
+    let existing = database.schemas.iter().filter(|it| it.exists);
     let has_changes = existing.clone().any(|it| !it.pending.is_empty());
-    let hours = u64::from(facts.backup_hours);
+    let hours = u64::from(facts.max_backup_age_hours);
     let age = facts.backup.map(|made| facts.now.ms_since(made));
     let found = match age {
         Some(age) => format!("the newest is {} old", format_duration(age)),

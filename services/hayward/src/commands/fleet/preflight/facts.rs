@@ -18,7 +18,7 @@ pub struct Facts {
     /// Time of the newest backup. `None` if there is no backup.
     pub backup: Option<Timestamp>,
     /// Hours after which a backup is too old for a change of the tables.
-    pub backup_hours: u32,
+    pub max_backup_age_hours: u32,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,7 +37,8 @@ pub struct Database {
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
     pub name: &'static str,
-    pub is_there: bool,
+    /// True if the database has the schema.
+    pub exists: bool,
     /// Reason why the service writes nothing: the database went back in time. `None` if the service
     /// may write. (R9)
     pub went_back: Option<String>,

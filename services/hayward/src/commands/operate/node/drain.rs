@@ -21,28 +21,28 @@ pub struct Arguments {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
-    /// Begin, and say why; shown to everyone who asks about the node.
+    /// Start the drain for this reason, which is shown with the node.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// After so long, as 30m, move what is left without regard to its disruption limits.
+    /// Time, as 30m, after which the remaining work moves without regard to disruption limits.
     #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub deadline: Option<u64>,
-    /// Begin even where too little of the pool would be left.
+    /// Start the drain even if too little of the pool would remain.
     #[arg(long)]
     pub force: bool,
-    /// Only say what would move, what cannot and whose it is, and how long it may take.
+    /// Only show which work would move, which cannot, its users, and the expected time.
     #[arg(long, conflicts_with_all = ["pause", "resume", "cancel", "wait"])]
     pub preview: bool,
-    /// Take nothing more off for now; the node still takes no new work.
+    /// Pause the drain: no more work moves, and the node still takes no new work.
     #[arg(long, conflicts_with_all = ["resume", "cancel"])]
     pub pause: bool,
-    /// Go on after a pause.
+    /// Continue a paused drain.
     #[arg(long, conflicts_with = "cancel")]
     pub resume: bool,
     /// End the drain: the node takes work again.
     #[arg(long, conflicts_with_all = ["reason", "deadline", "force", "wait"])]
     pub cancel: bool,
-    /// Watch until it is empty, failed or cancelled.
+    /// Watch the drain until the node is empty, or the drain has failed or is cancelled.
     #[arg(long)]
     pub wait: bool,
 }

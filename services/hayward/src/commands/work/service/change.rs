@@ -31,7 +31,7 @@ pub struct Scale {
     /// The service.
     #[arg(value_name = "ID")]
     pub id: WorkId,
-    /// Instances to keep up. Running instances stay as they are.
+    /// Number of instances that always run. Instances that run now stay as they are.
     #[arg(value_name = "N")]
     pub instances: u32,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Update {
     pub id: WorkId,
     #[command(flatten)]
     pub common: CommonFlags,
-    /// Instances to keep up.
+    /// Number of instances that always run.
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]

@@ -12,16 +12,16 @@ pub struct CommonFlags {
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// The class whose share it uses. Default: the policy's default class.
+    /// The class whose share the work uses. Default: the policy's default class.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
-    /// The queue it goes into, as root.team.batch, in place of a class.
+    /// The queue of the work, as root.team.batch, in place of a class.
     #[arg(long, value_name = "QUEUE", conflicts_with = "class")]
     pub queue: Option<String>,
-    /// The pool whose queues are meant. Default: the first that has any.
+    /// The node pool of the queue. Default: the first pool that has queues.
     #[arg(long, value_name = "POOL", conflicts_with = "class")]
     pub pool: Option<String>,
-    /// In its queue the higher number is served first. Default 0.
+    /// Priority in the queue. The higher number is served first. Default 0.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
     /// Memory of one process, as 512M or 2G. Default 1G.
@@ -46,7 +46,7 @@ pub struct ProgramEnvironment {
     /// A variable of the program's environment. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub environment: Vec<(String, String)>,
-    /// Its working directory on the node. Default: a directory of its own.
+    /// The working directory of the program on the node. Default: a directory of its own.
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 }

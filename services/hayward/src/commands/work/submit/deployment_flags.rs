@@ -6,12 +6,11 @@ use crate::amounts;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct DeploymentFlags {
-    /// Processes that stand by for each instance, never on its node nor on each other's. Default:
-    /// none.
+    /// Number of standbys of each instance. No two of these processes share a node. Default: none.
     #[arg(long, value_name = "N")]
     pub standbys: Option<u32>,
-    /// Start a process again where it was last seen, unless that takes too long. Default: only
-    /// with standbys.
+    /// Start a process again on its last node, unless that takes too long. Default: only with
+    /// standbys.
     #[arg(
         long,
         value_name = "BOOL",
@@ -23,17 +22,17 @@ pub struct DeploymentFlags {
     /// Label of nodes that must differ between an instance and its standbys.
     #[arg(long, value_name = "LABEL", requires = "standbys")]
     pub fault_domain: Option<String>,
-    /// Count failures: so many retries of one process, -1 for always. A process that ends with
-    /// status 0 has then completed. Default: it is kept up however its processes end.
+    /// Maximum number of retries of one process; -1 for no limit. A process that ends with status 0
+    /// is then not started again. Default: processes are always started again.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub retries: Option<i32>,
-    /// A failure this long after the one before is the first again. Default 5m.
+    /// Time without a failure after which failures are counted from the start. Default 5m.
     #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub retry_window: Option<u64>,
-    /// The last retry waits so long where it goes to a certain node. Default 6m.
+    /// Delay of the last retry, if it must go to a certain node. Default 6m.
     #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub last_retry_delay: Option<u64>,
-    /// Go on without a process that has no retry left, unhealthy.
+    /// Continue as unhealthy when a process has no retry left.
     #[arg(long, requires = "retries")]
     pub go_on_without: bool,
 }

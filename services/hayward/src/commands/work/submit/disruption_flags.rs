@@ -8,12 +8,12 @@ use crate::amounts;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct DisruptionFlags {
-    /// When its node cannot be reached: replace, wait, replace-after=10m, or exclusive (never two
-    /// at once). Default: replace.
+    /// Reaction when the node of a process cannot be reached: replace, wait, replace-after=10m, or
+    /// exclusive (never two at once). Default: replace.
     #[arg(long, value_name = "WHAT", value_parser = parse_choice)]
     pub when_unreachable: Option<UnreachableChoice>,
-    /// Most of its processes that drains may take off at one time, by default any number; and that
-    /// a new deployment of a service may, by default one.
+    /// Maximum number of processes that a drain may end at one time. Default: any number. For a
+    /// service, also the maximum that a new deployment replaces at one time. Default 1.
     #[arg(long, value_name = "N")]
     pub disruption_limit: Option<u64>,
 }

@@ -22,7 +22,7 @@ fn healthy_facts() -> Facts {
     let status = serde_json::from_value(status).unwrap();
     let schema = Schema {
         name: "blocklist",
-        is_there: true,
+        exists: true,
         ..Schema::default()
     };
     Facts {
@@ -35,7 +35,7 @@ fn healthy_facts() -> Facts {
         services: vec![("blocklist", Ok(status))],
         disk: Some((50 << 30, 100 << 30)),
         backup: Some(now.minus_ms(3_600_000)),
-        backup_hours: 24,
+        max_backup_age_hours: 24,
     }
 }
 
@@ -142,7 +142,7 @@ fn an_empty_database_allows_the_upgrade() {
     facts.services[0].1 = Err("away".to_owned());
     let schema = &mut database(&mut facts).schemas[0];
     // All migrations are pending, and empty tables have nothing to lose.
-    (schema.is_there, schema.pending) = (false, vec![pending(&["drop table"])]);
+    (schema.exists, schema.pending) = (false, vec![pending(&["drop table"])]);
     assert_eq!(verdicts_by_check(&facts), BTreeMap::new());
 }
 
