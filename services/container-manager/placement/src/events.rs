@@ -8,7 +8,7 @@ use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlacementEvent {
-    /// An allocation was requested, on a preferred host or on any host.
+    /// An allocation was requested. `preferred` is true if the request names a host.
     Requested { preferred: bool },
     /// The requested allocation was granted.
     Matched { preferred: bool },

@@ -1,17 +1,26 @@
-//! One placement: the request, its status, and the progress of its action.
+//! One placement: the stored request of a user to move or restart one processor, with its status.
+//!
+//! The *action* is the work on the request. It gets a second allocation for the processor, stops
+//! the old container and starts a new one. A forced restart only stops the container, and the
+//! demand of the service starts the next one.
+//!
+//! In a *takeover*, an active moves to the host of one of its standbys. A takeover is a parent
+//! placement with two children in sequence: the standby moves away, then the active moves in.
 
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
-/// A placement request and its action, as stored in its row. Field names are those of the API.
+/// A placement as stored in its row. Field names are those of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub uuid: String,
     pub deployment_id: String,
     pub processor_id: WorkId,
+    /// Requested host or kind of host.
     pub destination_host: Destination,
+    /// Maximum wait for an allocation in milliseconds. `None` means the default limit.
     #[serde(default)]
     pub request_expiry_ms: Option<u64>,
     /// True if the host may be outside the `machines` of the service.
@@ -24,28 +33,35 @@ pub struct Placement {
     pub seq: u64,
     /// Owner of the service.
     pub user: UserName,
+    /// Caller who made the request.
     pub requested_by: String,
 
     pub status_code: Status,
     pub response_message: String,
     #[serde(default)]
     pub reason_code: Option<Reason>,
+    /// Why the placement waits. `None` if it does not wait.
     #[serde(default)]
     pub queued_because: Option<QueueReason>,
+    /// Step of the action. `None` before its start.
     #[serde(default)]
     pub phase: Option<Phase>,
-    /// `ANY_HOST` or a host.
+    /// Host on which the processor is to run, or `ANY_HOST`. `None` before the action starts.
     #[serde(default)]
     pub resolved_host: Option<String>,
+    /// Host of the processor before the action.
     #[serde(default)]
     pub source_host: Option<NodeName>,
+    /// Host on which the processor was started. `None` before the start and after a failure.
     #[serde(default)]
     pub final_host: Option<NodeName>,
     /// Preferred host for the restart. Set if the action failed and the processor is down (P1).
     #[serde(default)]
     pub recovery_host: Option<String>,
+    /// Parent of a child of a takeover. `None` for all other placements.
     #[serde(default)]
     pub parent_uuid: Option<String>,
+    /// Time at which the action started, or the request was refused.
     #[serde(default)]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
@@ -60,7 +76,7 @@ pub struct Placement {
 /// Progress of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Term in which the request was accepted.
+    /// Term of leadership in which the action started.
     pub epoch: u64,
     /// The container that the action replaces. `None` if the processor had failed.
     pub predecessor: Option<AllocationId>,
@@ -81,8 +97,8 @@ pub struct Progress {
     pub stop_ordered_at: Option<Timestamp>,
     /// The standby that gives up its host, and that host. Set for the parent of a takeover only.
     pub standby: Option<(WorkId, NodeName)>,
-    /// True for the second child of a takeover. It is not counted as in flight, because its parent
-    /// is.
+    /// True for the second child of a takeover. This child does not count as in flight, because its
+    /// parent already counts.
     #[serde(rename = "under_parent")]
     pub is_second_takeover_child: bool,
 }

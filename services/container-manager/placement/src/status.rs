@@ -93,9 +93,13 @@ impl Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueueReason {
+    /// Another action of the processor is in flight.
     SelfInFlight,
+    /// An action of its active is in flight.
     ActiveInFlight,
+    /// An action of one of its standbys is in flight.
     StandbyInFlight,
+    /// The processor has not started yet.
     NotRunningYet,
 }
 

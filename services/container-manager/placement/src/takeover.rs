@@ -1,8 +1,8 @@
 //! `STANDBY`: an active takes over the host of one of its standbys.
 //!
 //! Two child actions run in sequence: the standby moves away, then the active moves in. The
-//! takeover is their parent, and counts as the action in flight of the active until both have
-//! ended.
+//! takeover is the parent of both, and counts as the action in flight of the active until both
+//! have ended.
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
