@@ -26,6 +26,7 @@ pub struct Rows {
     pub amended: Vec<work::AmendedRow>,
     pub cancelled: Vec<work::CancelledRow>,
     pub ended: Vec<work::EndedRow>,
+    /// Ended work whose rows are deleted.
     pub forgotten: Vec<uuid::Uuid>,
     pub outcomes: Vec<tasks::OutcomeRow>,
     pub attempts: Vec<tasks::AttemptRow>,
@@ -34,21 +35,21 @@ pub struct Rows {
     pub settled: Vec<settled::SettledRow>,
     pub deleted_settled: Vec<String>,
     pub backoffs: Vec<settled::BackoffRow>,
-    /// Ended allocations and their nodes.
+    /// Ended allocations of jobs and their nodes.
     pub past: Vec<past_allocations::PastRow>,
     pub deleted_past: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
     /// Last nodes of processors.
     pub localities: Vec<processors::LocalityRow>,
-    /// User and service name.
+    /// User and service of the localities to delete.
     pub deleted_localities: Vec<(String, String)>,
     pub events: Vec<history::EventRow>,
     pub keys: Vec<idempotency_keys::KeyRow>,
     pub deleted_keys: Vec<uuid::Uuid>,
     pub orchestrators: orchestrators::Changes,
-    pub applications: Vec<applications::HeadText>,
+    pub applications: Vec<applications::ApplicationRow>,
     pub deleted_applications: Vec<uuid::Uuid>,
-    pub application_tasks: Vec<applications::TaskText>,
+    pub application_tasks: Vec<applications::ApplicationTaskRow>,
     /// Application and id of the task.
     pub deleted_application_tasks: Vec<(uuid::Uuid, String)>,
 }

@@ -16,7 +16,7 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
 use hayward_job_converter_domain::processors::{ProcessorId, Processors};
-use hayward_job_converter_domain::{Backoff, Facts, Pace, TaskTable};
+use hayward_job_converter_domain::{Backoff, BackoffPolicy, Facts, TaskTable};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -236,10 +236,10 @@ impl Work {
         }
     }
 
-    pub fn pace(&self) -> Pace {
+    pub fn backoff_policy(&self) -> BackoffPolicy {
         match self.spec {
-            WorkSpec::Service(_) => Pace::SERVICE,
-            _ => Pace::JOB,
+            WorkSpec::Service(_) => BackoffPolicy::SERVICE,
+            _ => BackoffPolicy::JOB,
         }
     }
 

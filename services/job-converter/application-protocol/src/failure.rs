@@ -1,8 +1,9 @@
-//! Why an application or a task failed, and the messages of the core that carry the reason.
+//! Why an application or a task failed, and the messages that carry the reason. The core, which is
+//! the machine on the side of the scheduler, sends these messages.
 
 use serde::{Deserialize, Serialize};
 
-/// Messages of the core that also end the tasks.
+/// The gang was not complete in time. This message and the next two also end all tasks.
 pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
 pub const REJECTED: &str = "ApplicationRejected";
 pub const GANG_SHORT: &str = "GangBelowMinimum";
@@ -12,9 +13,13 @@ pub(crate) const NOTHING_COMPLETED: &str = "NothingCompleted";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {
+    /// The gang was not complete in time.
     GangTimeout,
+    /// A complete gang lost members and is below its minimum.
     GangShort,
+    /// The core refused the application.
     Rejected,
+    /// Tasks only: the core refused the request for the space of the task.
     AskRejected,
     /// Tasks only: the program ended with a status other than 0.
     Exited,

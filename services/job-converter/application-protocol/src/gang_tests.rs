@@ -1,6 +1,7 @@
-//! Gangs in both state machines: timeouts, replacement, losses and repair. The gang of these tests
-//! is the group g with two members of size 2. `counters` are the created, the replaced and the
-//! otherwise ended placeholders.
+//! Tests of gangs in both state machines: timeouts, replacement, losses and repair.
+//!
+//! The gang of these tests is the group g with two members of size 2. `counters` are the numbers of
+//! created, replaced and otherwise ended placeholders.
 
 mod minimum;
 mod replacing;
@@ -93,7 +94,7 @@ fn a_hard_timeout_fails_and_the_id_stays_in_use() {
 }
 
 #[test]
-fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
+fn soft_timeout_runs_without_the_gang_and_spares_real_tasks() {
     let partial = Policy {
         admission: Admission::Partial,
         ..policy(Style::Soft)

@@ -1,16 +1,20 @@
 //! The application protocol: applications, tasks and gangs as two state machines that exchange
 //! messages. The crate is pure: it has no clock, no randomness and no I/O (D5).
 //!
-//! [`frontend`] decides whether work may be sent. [`core`] decides whether an application counts as
-//! running, and when it has ended. Both machines share only [`messages`]. Each machine changes only
-//! by `step(input, now)`, whose result has the transitions and effects, or the reason of a refusal.
-//! Repeating an input changes nothing.
+//! [`frontend`] is the machine on the side of the owner of an application. It decides when tasks
+//! may be sent to the other machine. [`core`] is the machine on the side of the scheduler. It
+//! decides whether an application counts as running, and when it has ended. An *ask* is the request
+//! of the frontend for the space of one task.
 //!
-//! [`partition`] holds all applications and answers the operations. [`admission`] and
-//! [`waiting_gangs`] decide which gang is placed. The types are also the rows: timers are instants,
-//! so both machines restore exactly.
+//! Both machines share only [`messages`]. Each machine changes only by `step(input, now)`. The
+//! result has the transitions and effects, or the reason of a refusal. Repeating an input changes
+//! nothing.
 //!
-//! Queue order, preemption and the placement of single asks belong to the planner.
+//! [`partition`] holds all applications and executes the operations of their owners. [`admission`]
+//! and [`waiting_gangs`] decide which gang is placed. The types are stored as rows without
+//! conversion. Timers are stored as absolute times, so a restart restores both machines exactly.
+//!
+//! Queue order, preemption and the placement of single tasks belong to the planner.
 
 pub mod admission;
 pub mod core;

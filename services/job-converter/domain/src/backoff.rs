@@ -6,7 +6,7 @@
 
 /// Backoff parameters of one kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct BackoffPolicy {
     /// First hold in milliseconds. Each next hold is twice as long.
     pub first_ms: u64,
     /// Longest hold in milliseconds.
@@ -15,7 +15,7 @@ pub struct Pace {
     pub give_up: u32,
 }
 
-impl Pace {
+impl BackoffPolicy {
     pub const JOB: Self = Self {
         first_ms: 1_000,
         longest_ms: 60_000,
@@ -41,13 +41,13 @@ pub struct Backoff {
 
 impl Backoff {
     /// Restores the count after a restart. The hold starts again by the new monotonic clock.
-    pub fn restored(failures: u32, now_ms: u64, pace: &Pace) -> Self {
+    pub fn restored(failures: u32, now_ms: u64, policy: &BackoffPolicy) -> Self {
         let mut backoff = Self {
             failures,
             held_until_ms: None,
         };
         if failures > 0 {
-            backoff.held_until_ms = Some(now_ms.saturating_add(backoff.hold_ms(pace)));
+            backoff.held_until_ms = Some(now_ms.saturating_add(backoff.hold_ms(policy)));
         }
         backoff
     }
@@ -56,20 +56,21 @@ impl Backoff {
         self.failures
     }
 
-    fn hold_ms(&self, pace: &Pace) -> u64 {
+    fn hold_ms(&self, policy: &BackoffPolicy) -> u64 {
         let doublings = self.failures.saturating_sub(1).min(30);
-        pace.first_ms
+        policy
+            .first_ms
             .saturating_mul(1 << doublings)
-            .min(pace.longest_ms)
+            .min(policy.longest_ms)
     }
 
     /// Counts an end without progress. Returns true if a new hold begins.
-    pub fn record_failure(&mut self, now_ms: u64, pace: &Pace) -> bool {
+    pub fn record_failure(&mut self, now_ms: u64, policy: &BackoffPolicy) -> bool {
         if self.is_held(now_ms) {
             return false;
         }
         self.failures = self.failures.saturating_add(1);
-        self.held_until_ms = Some(now_ms.saturating_add(self.hold_ms(pace)));
+        self.held_until_ms = Some(now_ms.saturating_add(self.hold_ms(policy)));
         true
     }
 
@@ -89,8 +90,8 @@ impl Backoff {
     }
 
     /// Returns true if the work must be given up.
-    pub fn is_exhausted(&self, pace: &Pace) -> bool {
-        pace.give_up > 0 && self.failures >= pace.give_up
+    pub fn is_exhausted(&self, policy: &BackoffPolicy) -> bool {
+        policy.give_up > 0 && self.failures >= policy.give_up
     }
 }
 
@@ -101,10 +102,10 @@ mod tests {
     #[test]
     fn holds_double_up_to_the_longest_and_a_job_gives_up() {
         let (mut backoff, mut now, mut holds) = (Backoff::default(), 0, Vec::new());
-        while !backoff.is_exhausted(&Pace::JOB) {
-            assert!(backoff.record_failure(now, &Pace::JOB));
+        while !backoff.is_exhausted(&BackoffPolicy::JOB) {
+            assert!(backoff.record_failure(now, &BackoffPolicy::JOB));
             assert!(
-                !backoff.record_failure(now, &Pace::JOB),
+                !backoff.record_failure(now, &BackoffPolicy::JOB),
                 "failures at the same time count once"
             );
             let until = backoff.held_until_ms().unwrap();
@@ -119,9 +120,9 @@ mod tests {
     fn progress_clears_failures_and_a_service_is_never_given_up() {
         let mut backoff = Backoff::default();
         for now in (0..1_000_000).step_by(100_000) {
-            backoff.record_failure(now, &Pace::SERVICE);
+            backoff.record_failure(now, &BackoffPolicy::SERVICE);
         }
-        assert!(!backoff.is_exhausted(&Pace::SERVICE));
+        assert!(!backoff.is_exhausted(&BackoffPolicy::SERVICE));
         assert!(backoff.clear());
         assert!(!backoff.clear());
         assert!(!backoff.is_held(0));
@@ -129,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_restart_restores_the_count_and_holds_again() {
-        let backoff = Backoff::restored(3, 50, &Pace::JOB);
+        let backoff = Backoff::restored(3, 50, &BackoffPolicy::JOB);
         assert_eq!(backoff.held_until_ms(), Some(50 + 4_000));
-        assert!(!Backoff::restored(0, 50, &Pace::JOB).is_held(50));
+        assert!(!Backoff::restored(0, 50, &BackoffPolicy::JOB).is_held(50));
     }
 }

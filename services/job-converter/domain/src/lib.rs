@@ -14,7 +14,7 @@ pub mod ranges;
 pub mod status;
 pub mod tasks;
 
-pub use backoff::{Backoff, Pace};
+pub use backoff::{Backoff, BackoffPolicy};
 pub use demand::{DemandFields, compute_demand};
 pub use ranges::Ranges;
 pub use status::{Facts, State, status};

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::record::{AppRecord, HeadRow, TaskRow, hash_row};
 use super::{Applications, limits};
 use crate::config::Settings;
-use crate::store::applications::{HeadText, TaskText};
+use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 
 impl Applications {
     /// Restores all applications.
@@ -22,10 +22,10 @@ impl Applications {
     /// Fails if a row cannot be read, because continuing would lose its content.
     pub fn from_rows(
         settings: &Settings,
-        heads: Vec<HeadText>,
-        tasks: Vec<TaskText>,
+        heads: Vec<ApplicationRow>,
+        tasks: Vec<ApplicationTaskRow>,
     ) -> Result<Self, serde_json::Error> {
-        let mut by_app: BTreeMap<Uuid, Vec<TaskText>> = BTreeMap::new();
+        let mut by_app: BTreeMap<Uuid, Vec<ApplicationTaskRow>> = BTreeMap::new();
         for task in tasks {
             by_app.entry(task.application).or_default().push(task);
         }
@@ -50,8 +50,8 @@ impl Applications {
 }
 
 fn restore_one(
-    head: HeadText,
-    tasks: Vec<TaskText>,
+    head: ApplicationRow,
+    tasks: Vec<ApplicationTaskRow>,
 ) -> Result<(frontend::Application, AppRecord), serde_json::Error> {
     use serde::de::Error as _;
     let row: HeadRow = serde_json::from_str(&head.body)?;

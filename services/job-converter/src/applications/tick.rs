@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash_row};
 use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
-use crate::store::applications::{HeadText, TaskText};
+use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 
 /// Maximum number of consecutive ticks while a tick changes something. A new application thus
 /// reaches `Running` in one batch.
@@ -273,7 +273,7 @@ fn write_head(record: &mut AppRecord, front: &frontend::Application, batch: &mut
         return;
     }
     record.written_head.clone_from(&text);
-    batch.rows.applications.push(HeadText {
+    batch.rows.applications.push(ApplicationRow {
         uuid: record.uuid,
         id: front.head.id.to_string(),
         user: record.user.to_string(),
@@ -319,7 +319,7 @@ fn write_task(
     if record.written_tasks.insert(key.clone(), row_hash) == Some(row_hash) {
         return;
     }
-    batch.rows.application_tasks.push(TaskText {
+    batch.rows.application_tasks.push(ApplicationTaskRow {
         application: record.uuid,
         id,
         body,

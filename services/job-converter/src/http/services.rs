@@ -46,8 +46,8 @@ pub async fn show_service(
     Query(wait): Query<Wait>,
 ) -> Result<(HeaderMap, Json<WorkView>), Problem> {
     let Json(view) = work::show(&app, &caller, WorkKind::Service, id, &wait).await?;
-    let generation = view.deployment.as_ref().map(|it| etag(it.generation));
-    let headers = generation.map(|etag| (header::ETAG, etag));
+    let version_tag = view.deployment.as_ref().map(|it| etag(it.generation));
+    let headers = version_tag.map(|tag| (header::ETAG, tag));
     Ok((HeaderMap::from_iter(headers), Json(view)))
 }
 

@@ -1,7 +1,7 @@
 //! Applies updates of `allocations` and `verdicts`.
 
 use hayward_job_converter_api::WorkState;
-use hayward_job_converter_domain::Pace;
+use hayward_job_converter_domain::BackoffPolicy;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_publication::{Change, Cursor, Update};
 use hayward_rm_scheduler_api::{
@@ -218,14 +218,14 @@ impl Ledger {
         if !is_held_back {
             return;
         }
-        let pace = work.pace();
+        let policy = work.backoff_policy();
         let slot_id = work.slot_id(slot).to_string();
         let state = &mut work.slots[slot];
         let strikes = state.backoff.failures();
         let until_ms = state.backoff.held_until_ms().unwrap_or(0);
         let wait_s = until_ms.saturating_sub(moment.monotonic_ms).div_ceil(1000);
         state.hold_reason = Some(hold_reason(&exit_text, strikes, wait_s));
-        let gives_up = state.backoff.is_exhausted(&pace);
+        let gives_up = state.backoff.is_exhausted(&policy);
         let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
         batch.rows.backoffs.push(BackoffRow {
             slot: slot_id,
@@ -365,11 +365,11 @@ fn record_end_without_progress(
     ran_ms: Option<u64>,
     now_ms: u64,
 ) -> bool {
-    let pace = work.pace();
+    let policy = work.backoff_policy();
     match &mut work.spec {
         WorkSpec::Reservation(_) => return false,
         WorkSpec::Service(_) => {
-            if ran_ms.is_some_and(|ran| ran >= Pace::HEALTHY_AFTER_MS) {
+            if ran_ms.is_some_and(|ran| ran >= BackoffPolicy::HEALTHY_AFTER_MS) {
                 work.slots[slot].backoff.clear();
             }
         }
@@ -382,5 +382,5 @@ fn record_end_without_progress(
             }
         }
     }
-    caused_by_program && work.slots[slot].backoff.record_failure(now_ms, &pace)
+    caused_by_program && work.slots[slot].backoff.record_failure(now_ms, &policy)
 }

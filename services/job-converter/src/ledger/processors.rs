@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hayward_job_converter_api::WorkState;
-use hayward_job_converter_domain::Pace;
+use hayward_job_converter_domain::BackoffPolicy;
 use hayward_job_converter_domain::processors::{
     End, Ending, Now, Occupant, Placement, Processors, Timeouts, classify_exit,
 };
@@ -82,7 +82,7 @@ fn unstable_slots(
         else {
             continue;
         };
-        let stable_at_ms = since_ms.saturating_add(Pace::HEALTHY_AFTER_MS);
+        let stable_at_ms = since_ms.saturating_add(BackoffPolicy::HEALTHY_AFTER_MS);
         if now_ms < stable_at_ms {
             unstable.insert(number);
             let first = first_stable_at_ms.unwrap_or(stable_at_ms);

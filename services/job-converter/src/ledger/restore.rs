@@ -21,7 +21,7 @@ use crate::invariants::{IncompleteGangs, TransitionalStates};
 use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
 use crate::shared_view::{Owners, SharedView};
-use crate::store::applications::{HeadText, TaskText};
+use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 use crate::store::load::{
     DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBackoff, StoredLease, StoredSettled,
     SumRow,
@@ -45,8 +45,8 @@ fn invalid_name(error: BadName) -> sqlx::Error {
 
 fn read_applications(
     shared: &SharedView,
-    heads: Vec<HeadText>,
-    tasks: Vec<TaskText>,
+    heads: Vec<ApplicationRow>,
+    tasks: Vec<ApplicationTaskRow>,
 ) -> Result<Applications, sqlx::Error> {
     Applications::from_rows(&shared.settings, heads, tasks)
         .map_err(|error| unreadable("application", error))
@@ -310,14 +310,14 @@ impl Ledger {
 
     fn restore_backoff(&mut self, row: &StoredBackoff, moment: &Moment) {
         let work = row.work;
-        let Some(pace) = self.works.get(&work).map(|work| work.pace()) else {
+        let Some(policy) = self.works.get(&work).map(|work| work.backoff_policy()) else {
             return;
         };
         let Some(slot) = self.slot(work, &row.slot) else {
             return;
         };
         let strikes = u32::try_from(row.strikes).unwrap_or(0);
-        slot.backoff = Backoff::restored(strikes, moment.monotonic_ms, &pace);
+        slot.backoff = Backoff::restored(strikes, moment.monotonic_ms, &policy);
         if let Some(until) = slot.backoff.held_until_ms() {
             self.hold_ends.insert((until, work));
         }

@@ -1,7 +1,7 @@
 //! Applies changes of the publication `allocations` to the work of orchestrators.
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
-use hayward_job_converter_domain::Pace;
+use hayward_job_converter_domain::BackoffPolicy;
 use hayward_job_converter_domain::orchestrated::MapEntry as _;
 use hayward_publication::Followed;
 use hayward_publication::committer::{Batch, Moment};
@@ -194,14 +194,14 @@ impl Work {
     ) -> Option<(u64, Uuid)> {
         let since = entry.running_since.map(Timestamp::unix_ms);
         let ran_ms = since.map_or(0, |since| moment.now.unix_ms().saturating_sub(since));
-        if ran_ms >= Pace::HEALTHY_AFTER_MS.cast_signed() {
+        if ran_ms >= BackoffPolicy::HEALTHY_AFTER_MS.cast_signed() {
             self.clear_backoff(uuid, batch);
         }
         let succeeded = |exit: &Exit| exit.cause == ExitCause::Success;
         let is_held_back = !entry.exit.as_ref().is_some_and(succeeded)
             && self
                 .backoff
-                .record_failure(moment.monotonic_ms, &Pace::SERVICE);
+                .record_failure(moment.monotonic_ms, &BackoffPolicy::SERVICE);
         if is_held_back {
             batch.rows.backoffs.push(self.backoff_row(uuid));
         }

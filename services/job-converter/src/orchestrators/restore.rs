@@ -1,7 +1,7 @@
 //! Converts orchestrators and their work to rows and back.
 
 use hayward_job_converter_domain::orchestrated::{EndReason, KnownWork, MapState, Mark};
-use hayward_job_converter_domain::{Backoff, Pace};
+use hayward_job_converter_domain::{Backoff, BackoffPolicy};
 use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
 use uuid::Uuid;
 
@@ -145,7 +145,7 @@ impl Orchestrators {
         strikes.into_iter().filter_map(move |(uuid, strikes)| {
             let work = self.works.get_mut(&uuid)?;
             let strikes = u32::try_from(strikes).unwrap_or(0);
-            work.backoff = Backoff::restored(strikes, now_ms, &Pace::SERVICE);
+            work.backoff = Backoff::restored(strikes, now_ms, &BackoffPolicy::SERVICE);
             Some((work.backoff.held_until_ms()?, uuid))
         })
     }

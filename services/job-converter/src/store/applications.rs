@@ -1,11 +1,13 @@
-//! Rows of applications, tasks and placeholders. Each is one document, written when it changed.
+//! Rows of applications, and of their tasks and placeholders. Each row has one JSON document, and
+//! is written when the document changed.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 /// Row of an application.
-pub struct HeadText {
+pub struct ApplicationRow {
     pub uuid: Uuid,
+    /// Id that the submitter chose.
     pub id: String,
     pub user: String,
     /// All other state of the application, as JSON.
@@ -13,15 +15,16 @@ pub struct HeadText {
 }
 
 /// Row of a task or placeholder.
-pub struct TaskText {
+pub struct ApplicationTaskRow {
     pub application: Uuid,
+    /// Id of the task in its application.
     pub id: String,
     /// All other state of the task, as JSON.
     pub body: String,
 }
 
 /// Writes rows of applications. Each application may occur once.
-pub async fn upsert(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
+pub async fn upsert(tx: &mut PgConnection, rows: &[ApplicationRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -46,7 +49,10 @@ pub async fn upsert(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx
 }
 
 /// Writes rows of tasks. Each task may occur once.
-pub async fn upsert_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
+pub async fn upsert_tasks(
+    tx: &mut PgConnection,
+    rows: &[ApplicationTaskRow],
+) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -97,9 +103,9 @@ pub async fn delete(tx: &mut PgConnection, deleted: &[Uuid]) -> Result<(), sqlx:
         .map(drop)
 }
 
-pub async fn load_applications(tx: &mut PgConnection) -> Result<Vec<HeadText>, sqlx::Error> {
+pub async fn load_applications(tx: &mut PgConnection) -> Result<Vec<ApplicationRow>, sqlx::Error> {
     sqlx::query_as!(
-        HeadText,
+        ApplicationRow,
         r#"select number as uuid, id, user_name as "user", body::text as "body!" from application
             order by id"#
     )
@@ -107,9 +113,9 @@ pub async fn load_applications(tx: &mut PgConnection) -> Result<Vec<HeadText>, s
     .await
 }
 
-pub async fn load_tasks(tx: &mut PgConnection) -> Result<Vec<TaskText>, sqlx::Error> {
+pub async fn load_tasks(tx: &mut PgConnection) -> Result<Vec<ApplicationTaskRow>, sqlx::Error> {
     sqlx::query_as!(
-        TaskText,
+        ApplicationTaskRow,
         r#"select application, id, body::text as "body!" from application_task
             order by application, id"#
     )

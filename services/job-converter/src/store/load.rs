@@ -4,7 +4,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::applications::{self, HeadText, TaskText};
+use super::applications::{self, ApplicationRow, ApplicationTaskRow};
 use super::idempotency_keys::KeyRow;
 use super::past_allocations::{self, PastRow};
 use super::processors::{self, LocalityRow, StoredProcessor};
@@ -94,8 +94,8 @@ pub struct Stored {
     pub processors: Vec<StoredProcessor>,
     pub localities: Vec<LocalityRow>,
     pub keys: Vec<KeyRow>,
-    pub applications: Vec<HeadText>,
-    pub application_tasks: Vec<TaskText>,
+    pub applications: Vec<ApplicationRow>,
+    pub application_tasks: Vec<ApplicationTaskRow>,
 }
 
 /// Loads all rows that a term needs.

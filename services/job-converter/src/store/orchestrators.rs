@@ -1,4 +1,7 @@
-//! Rows of orchestrators and of the work in their last maps.
+//! Rows of orchestrators and of their work, with settled and published allocations.
+//!
+//! The work of an orchestrator is the entries of its last accepted map. Removed entries stay until
+//! their last allocation has ended. Fields have the names of the columns.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +11,36 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub struct OrchestratorRow {
+    /// Users for whom the orchestrator may submit work. `None` means all users.
     pub users: Option<Vec<String>>,
     pub created_at_ms: i64,
+    /// Lineage of the last accepted map. `None` before the first map, as are the next two fields.
     pub lineage: Option<String>,
+    /// Sequence number of the last accepted map.
     pub sequence: Option<i64>,
+    /// Time at which the last map was accepted.
     pub accepted_at_ms: Option<i64>,
+    /// Earlier lineages, oldest first. Their maps are no longer accepted.
     pub past: Vec<String>,
+    /// Refused entries of the last map with their reasons, as JSON.
     pub faults: String,
 }
 
+/// One piece of work of an orchestrator.
 pub struct WorkRow {
+    /// Name of the orchestrator.
     pub orchestrator: String,
+    /// Key of the work in the map.
     pub name: String,
+    /// Entry of the map as last accepted, as JSON.
     pub entry: String,
+    /// Time at which the work first arrived.
     pub arrived_at_ms: i64,
+    /// Why the work gets no more processes. `None` while it may get some.
     pub over: Option<String>,
+    /// Explanation of a refusal. `None` unless the work was refused.
     pub reason: Option<String>,
+    /// True if the map no longer has the work. The row stays until its last allocation has ended.
     pub gone: bool,
 }
 
@@ -72,14 +89,14 @@ pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::
         .execute(&mut *tx)
         .await?;
     }
-    let (mut changed, mut removed_works) = (Vec::new(), Vec::new());
+    let (mut changed_works, mut removed_works) = (Vec::new(), Vec::new());
     for (id, row) in changes.works {
         match row {
-            Some(row) => changed.push((id, row)),
+            Some(row) => changed_works.push((id, row)),
             None => removed_works.push(id),
         }
     }
-    upsert_works(tx, &changed).await?;
+    upsert_works(tx, &changed_works).await?;
     if removed_works.is_empty() {
         return Ok(());
     }
@@ -95,7 +112,7 @@ pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::
     .map(drop)
 }
 
-/// Writes one orchestrator. Orchestrators are few, so each is one statement.
+/// Writes one orchestrator. There are few orchestrators, so each has its own statement.
 async fn upsert_orchestrator(
     tx: &mut PgConnection,
     name: &str,
@@ -131,12 +148,13 @@ async fn upsert_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result
     let texts = |column: fn(&WorkRow) -> &String| -> Vec<String> {
         rows.iter().map(|(_, row)| column(row).clone()).collect()
     };
-    let (owners, names) = (texts(|row| &row.orchestrator), texts(|row| &row.name));
+    let (orchestrators, names) = (texts(|row| &row.orchestrator), texts(|row| &row.name));
     let entries = texts(|row| &row.entry);
-    let at: Vec<i64> = rows.iter().map(|(_, row)| row.arrived_at_ms).collect();
-    let over: Vec<Option<String>> = rows.iter().map(|(_, row)| row.over.clone()).collect();
-    let reasons: Vec<Option<String>> = rows.iter().map(|(_, row)| row.reason.clone()).collect();
-    let gone: Vec<bool> = rows.iter().map(|(_, row)| row.gone).collect();
+    let arrival_times: Vec<i64> = rows.iter().map(|(_, row)| row.arrived_at_ms).collect();
+    let end_reasons: Vec<Option<String>> = rows.iter().map(|(_, row)| row.over.clone()).collect();
+    let refusal_reasons: Vec<Option<String>> =
+        rows.iter().map(|(_, row)| row.reason.clone()).collect();
+    let removed_flags: Vec<bool> = rows.iter().map(|(_, row)| row.gone).collect();
     sqlx::query!(
         "insert into orchestrated
             (id, orchestrator, name, entry, arrived_at_ms, over, reason, gone)
@@ -148,19 +166,20 @@ async fn upsert_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result
             set entry = excluded.entry, over = excluded.over, reason = excluded.reason,
                 gone = excluded.gone",
         &ids,
-        &owners,
+        &orchestrators,
         &names,
         &entries,
-        &at,
-        &over as &[Option<String>],
-        &reasons as &[Option<String>],
-        &gone
+        &arrival_times,
+        &end_reasons as &[Option<String>],
+        &refusal_reasons as &[Option<String>],
+        &removed_flags
     )
     .execute(tx)
     .await
     .map(drop)
 }
 
+/// An orchestrator as read. Other fields are those of [`OrchestratorRow`].
 pub struct StoredOrchestrator {
     pub name: String,
     pub users: Option<Vec<String>>,
@@ -172,6 +191,7 @@ pub struct StoredOrchestrator {
     pub faults: String,
 }
 
+/// A piece of work as read. Other fields are those of [`WorkRow`].
 pub struct StoredWork {
     pub id: Uuid,
     pub orchestrator: String,
@@ -183,17 +203,22 @@ pub struct StoredWork {
     pub gone: bool,
 }
 
+/// An allocation that its orchestrator returned, or that ended and is not in the map any more. The
+/// scheduler may then grant a successor.
 pub struct SettledAllocation {
     pub work: Uuid,
     pub allocation: String,
 }
 
-/// A published allocation.
+/// An allocation published to an orchestrator.
 pub struct PublishedAllocation {
+    /// Name of the orchestrator.
     pub scope: String,
+    /// Id of the allocation.
     pub key: String,
 }
 
+/// All rows as read when the service starts.
 pub struct Stored {
     pub orchestrators: Vec<StoredOrchestrator>,
     pub works: Vec<StoredWork>,

@@ -1,25 +1,32 @@
-//! Rows of processors and of their last nodes.
+//! Rows of processors and of their last nodes. A slot is the work id of the processor.
 
 use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+/// State of a processor with counted failures, an end or a failover.
 pub struct ProcessorRow {
     pub slot: String,
     pub work: Uuid,
-    /// Count, last instant in ms and last delay in ms of the counted failures. `None` without
-    /// failures.
+    /// Number of counted failures, time of the last one in ms, and delay after it in ms. `None`
+    /// without failures.
     pub failures: Option<(i32, i64, i64)>,
+    /// How the processor ended: `failed` or `completed`. `None` if it can get a process.
     pub ended: Option<&'static str>,
+    /// Failover in progress, as JSON.
     pub failover: Option<String>,
 }
 
+/// Node on which a processor was last started.
 pub struct LocalityRow {
     pub user: String,
+    /// Name of the service, or its id if it has no name.
     pub service: String,
+    /// Number of the processor: `0`, or `0-0` for the first standby of `0`.
     pub processor: String,
     pub node: String,
+    /// Time of the start.
     pub at_ms: i64,
 }
 

@@ -1,8 +1,12 @@
-//! Rows of settled allocations, whose end is handled, and of ends without progress in a row.
+//! Rows of settled allocations and of backoffs. The end of a settled allocation was processed for
+//! its work, and is not processed again. A backoff counts ends without progress in a row.
+//!
+//! A slot is the work id of a demand entry: a job, or one instance of a service.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+/// A settled allocation.
 pub struct SettledRow {
     pub allocation: String,
     pub slot: String,

@@ -3,6 +3,7 @@
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
+/// The outcome of a task: its success, or its last failure.
 #[derive(Debug, Clone)]
 pub struct OutcomeRow {
     pub job: Uuid,
@@ -13,12 +14,14 @@ pub struct OutcomeRow {
     pub signal: Option<i32>,
     pub error: Option<String>,
     pub duration_us: i64,
+    /// `None` if the outcome arrived before the allocation was published.
     pub node: Option<String>,
     pub allocation: String,
     pub output: String,
     pub ended_at_ms: i64,
 }
 
+/// A failed attempt of a task that was tried again.
 #[derive(Debug, Clone)]
 pub struct AttemptRow {
     pub job: Uuid,
@@ -32,9 +35,11 @@ pub struct AttemptRow {
     pub ended_at_ms: i64,
 }
 
+/// The tasks that an allocation may execute now.
 pub struct LeaseRow {
     pub allocation: String,
     pub job: Uuid,
+    /// JSON list of ranges: first task, the number after the last task, and attempt.
     pub tasks: String,
 }
 

@@ -5,19 +5,25 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+/// A token with which runners lease tasks. Jobs of one user may share a token.
 pub struct RunnerRow {
+    /// Id of the first job that used the token.
     pub id: String,
     pub token: String,
 }
 
+/// Work as submitted.
 pub struct WorkRow {
     pub id: Uuid,
     pub kind: &'static str,
     pub user: String,
     pub actor: Option<String>,
     pub submitted_at_ms: i64,
+    /// The request as JSON.
     pub submission: String,
+    /// W3C trace context of the submission.
     pub traceparent: Option<String>,
+    /// Id of the token of its runners. `None` unless it is a job.
     pub runner: Option<String>,
     /// JSON list of the user's groups. `None` without groups.
     pub groups: Option<String>,
@@ -33,16 +39,19 @@ pub struct Submitted {
 /// A changed service.
 pub struct AmendedRow {
     pub id: Uuid,
+    /// The changed request as JSON.
     pub submission: String,
     pub generation: i32,
     pub deployed: i32,
 }
 
+/// Work that its user cancelled.
 pub struct CancelledRow {
     pub id: Uuid,
     pub at_ms: i64,
 }
 
+/// Work that has ended.
 pub struct EndedRow {
     pub id: Uuid,
     pub state: &'static str,

@@ -1,4 +1,4 @@
-//! A gang that was complete keeps its minimum (I13).
+//! Tests of the rule that a gang that was complete keeps its minimum (I13).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Replacement of placeholders by real tasks.
+//! Tests of the replacement of placeholders by real tasks.
 
 use super::{complete_gang, lose_node, policy};
 use crate::core;

@@ -11,7 +11,7 @@ use hayward_vocabulary::{Size, Timestamp};
 use super::super::record::Program;
 use super::*;
 use crate::config::Settings;
-use crate::store::applications::{HeadText, TaskText};
+use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 
 /// One user may have 3 applications and 2 open tasks.
 fn settings() -> Settings {
@@ -131,9 +131,9 @@ fn restored_applications_count_against_the_quota() {
     add(&mut before, "ann", "gang", 2).unwrap();
     let mut batch = Batch::default();
     before.run(&BTreeMap::new(), &moment(), &mut batch);
-    let heads: Vec<HeadText> = batch.rows.applications;
+    let heads: Vec<ApplicationRow> = batch.rows.applications;
     assert_eq!(heads.len(), 1);
-    let tasks: Vec<TaskText> = batch.rows.application_tasks;
+    let tasks: Vec<ApplicationTaskRow> = batch.rows.application_tasks;
     let mut applications = Applications::from_rows(&settings(), heads, tasks).unwrap();
     assert!(matches!(
         add(&mut applications, "ann", "other", 1),
