@@ -19,7 +19,7 @@ pub struct NodeSpace {
 
 impl NodeSpace {
     pub fn new(snapshot: &Snapshot, node: Option<&Node>) -> Self {
-        let capacity = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
+        let capacity = |node: &Node| quantum(snapshot, &node.pool).quanta_of_node(&node.capacity);
         Self {
             capacity: node.map_or(0, capacity),
             ..Self::default()

@@ -60,7 +60,7 @@ struct ChainSize {
 
 /// One round that is to be encoded and written.
 #[derive(Debug)]
-pub struct Unwritten {
+pub struct UnwrittenRound {
     pub round: u64,
     /// Number of the first round of its chain.
     pub base: u64,
@@ -157,7 +157,7 @@ impl Recorder {
         snapshot: Delta,
         plan: Plan,
         all: impl FnOnce() -> WorkChanges,
-    ) -> Unwritten {
+    ) -> UnwrittenRound {
         let continued = self.chain.filter(|_| !snapshot.is_whole());
         let changes = std::mem::take(&mut self.changes);
         let (base, changes) = match continued {
@@ -168,7 +168,7 @@ impl Recorder {
             self.chain_size = Arc::default();
         }
         self.chain = Some(base);
-        Unwritten {
+        UnwrittenRound {
             round,
             base,
             limits: self.limits,
@@ -193,7 +193,7 @@ impl ChainSize {
     }
 }
 
-impl Unwritten {
+impl UnwrittenRound {
     pub fn is_first_of_chain(&self) -> bool {
         self.round == self.base
     }

@@ -19,7 +19,7 @@ use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
 use crate::model::{AllocationRecord, CarriedKey, CarriedRows, Evacuation, NewPolicy};
-use crate::recorder::Unwritten;
+use crate::recorder::UnwrittenRound;
 
 /// The row changes of one batch.
 #[derive(Debug, Default)]
@@ -34,14 +34,16 @@ pub struct Rows {
     pub rounds: Vec<RoundView>,
     /// Receipts by number.
     pub receipts: BTreeMap<u64, Receipt>,
-    /// Inputs of the round, to be encoded.
-    pub inputs: Option<Unwritten>,
+    /// Input and plan of the last round, which are encoded when the batch is written.
+    pub inputs: Option<UnwrittenRound>,
+    /// Due and received quanta of users, by class. `LedgerLine` is the name in the API.
     pub usage: Vec<LedgerLine>,
+    /// State that a round passes to the next one. These rows are inserted or updated.
     pub carried: CarriedRows,
-    /// Rows of `carried` to delete.
+    /// Keys of the rows of table `carried` to delete.
     pub removed_carried: Vec<CarriedKey>,
-    /// Evacuations by key. `None` deletes the row.
-    pub clearings: BTreeMap<String, Option<Evacuation>>,
+    /// Rows of table `clearing`, by key. `None` deletes the row.
+    pub evacuations: BTreeMap<String, Option<Evacuation>>,
     pub pools: pools::PoolRows,
 }
 
@@ -63,7 +65,7 @@ impl Rows {
             self.usage.len(),
             self.carried.len(),
             self.removed_carried.len(),
-            self.clearings.len(),
+            self.evacuations.len(),
             self.pools.weight(),
         ];
         counts.into_iter().sum()
@@ -86,7 +88,7 @@ impl Rows {
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
         carried::delete(tx, &self.removed_carried).await?;
-        clearings::write(tx, &self.clearings).await?;
+        clearings::write(tx, &self.evacuations).await?;
         self.pools.write(tx).await
     }
 }

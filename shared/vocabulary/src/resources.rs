@@ -126,7 +126,7 @@ impl Quantum {
     }
 
     /// Quanta of one process, rounded **up**, by its largest dimension; at least one.
-    pub fn work_order(&self, size: &Size) -> u64 {
+    pub fn quanta_of_work(&self, size: &Size) -> u64 {
         self.per_dimension(size)
             .map(|(size, unit)| size.div_ceil(unit))
             .max()
@@ -135,7 +135,7 @@ impl Quantum {
     }
 
     /// Quanta of a node, rounded **down**, by its smallest dimension.
-    pub fn node_order(&self, size: &Size) -> u64 {
+    pub fn quanta_of_node(&self, size: &Size) -> u64 {
         self.per_dimension(size)
             .map(|(size, unit)| size / unit)
             .min()
@@ -146,7 +146,7 @@ impl Quantum {
     /// quanta, the others as requested.
     #[must_use]
     pub fn granted(&self, requested: &Size) -> Size {
-        self.granted_at(self.work_order(requested), requested)
+        self.granted_at(self.quanta_of_work(requested), requested)
     }
 
     /// The amount that one process of `quanta` quanta is granted: whole quanta, and at least the
@@ -174,7 +174,7 @@ impl Quantum {
     /// quantum. Space taken with another quantum keeps its amount.
     #[must_use]
     pub fn whole(&self, quanta: u64, taken: &Size) -> Size {
-        let quanta = self.node_order(taken).max(quanta);
+        let quanta = self.quanta_of_node(taken).max(quanta);
         let clamp = |taken: u64, unit: u64| match unit {
             0 => taken,
             _ => quanta.saturating_mul(unit).min(taken),
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn nodes_are_rounded_down_and_work_is_rounded_up() {
         let quantum = Quantum::default();
-        assert_eq!(quantum.node_order(&Size::memory(8 * GIB - 1)), 7);
-        assert_eq!(quantum.work_order(&Size::memory(GIB + 1)), 2);
-        assert_eq!(quantum.work_order(&Size::default()), 1);
+        assert_eq!(quantum.quanta_of_node(&Size::memory(8 * GIB - 1)), 7);
+        assert_eq!(quantum.quanta_of_work(&Size::memory(GIB + 1)), 2);
+        assert_eq!(quantum.quanta_of_work(&Size::default()), 1);
         assert_eq!(quantum.granted(&Size::memory(1)).memory_bytes, GIB);
     }
 
@@ -238,8 +238,8 @@ mod tests {
             cpu_milli: 3500,
             ..Size::default()
         };
-        assert_eq!(quantum.work_order(&size), 4);
-        assert_eq!(quantum.node_order(&size), 1);
+        assert_eq!(quantum.quanta_of_work(&size), 4);
+        assert_eq!(quantum.quanta_of_node(&size), 1);
     }
 
     #[test]

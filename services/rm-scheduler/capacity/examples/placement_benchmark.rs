@@ -1,12 +1,15 @@
 //! Benchmark of placement: `cargo run --release -p hayward-rm-scheduler-capacity --example
 //! placement_benchmark`.
 //!
-//! The published case places 10,000 work items of 10 bytes of memory and 1 vcore on empty nodes.
-//! The items belong to two applications in two queues. Variants of the case have few items with
-//! many processes, many applications, bin-packing, fair leaves, or 10,000 items that fit nowhere.
+//! The application protocol of Hayward was derived from another scheduler, whose throughput was
+//! published (see `docs/benchmarks.md` and `docs/spec/application-protocol.md`). The published case
+//! places 10,000 jobs of 10 bytes of memory and 1 vcore on empty nodes. The jobs belong to two
+//! applications in two queues. Variants of the case have few jobs with many processes, many
+//! applications, bin-packing, fair leaves, or 10,000 jobs that fit nowhere.
 //!
 //! Each row shows the CPU time of a whole round, including reading the snapshot and all verdicts.
-//! The last column is a naive best fit without queues. Each time of a round is the least of three.
+//! Column `published` has the published placements per second, measured on other computers. The
+//! last column is a naive best fit without queues. Each time of a round is the least of three.
 //! The figures are printed and not asserted. `check` verifies the plans.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,25 +30,26 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESSES: u64 = 10_000;
 const REPEATS: usize = 3;
-/// Published figures of the scheduler that the protocol is derived from, by number of nodes.
+/// Number of nodes, and published placements per second of the other scheduler.
 const PUBLISHED: [(u64, f64); 2] = [(500, 12_600.0), (1_000, 7_500.0)];
 
 struct BenchmarkCase {
     name: &'static str,
     applications: u64,
-    /// Number of processes per work item.
-    processes_per_item: u64,
+    /// Number of processes of each job.
+    processes_per_job: u64,
     /// Number of jobs that fit on no node.
     unplaceable: u64,
     /// Order of the applications within a queue.
     application_sort: &'static str,
+    /// Order in which nodes are tried.
     node_sort: &'static str,
 }
 
 const PLAIN: BenchmarkCase = BenchmarkCase {
     name: "2 x 5,000",
     applications: 2,
-    processes_per_item: 1,
+    processes_per_job: 1,
     unplaceable: 0,
     application_sort: "fifo",
     node_sort: "fair",
@@ -58,8 +62,8 @@ fn main() {
     let cases = [
         BenchmarkCase { ..PLAIN },
         BenchmarkCase {
-            name: "2 x 5,000 in two asks",
-            processes_per_item: 5_000,
+            name: "2 x 5,000, two requests",
+            processes_per_job: 5_000,
             ..PLAIN
         },
         BenchmarkCase {
@@ -179,11 +183,11 @@ fn build_snapshot(case: &BenchmarkCase, nodes: u64) -> Snapshot {
         };
         add_job(&mut snapshot, case, job);
     }
-    for index in 0..PROCESSES / case.processes_per_item {
+    for index in 0..PROCESSES / case.processes_per_job {
         let job = Job {
             id: format!("job_b{index:06}"),
             number: index,
-            processes: case.processes_per_item,
+            processes: case.processes_per_job,
             size: size_of(1),
         };
         add_job(&mut snapshot, case, job);

@@ -404,7 +404,7 @@ fn check_size(
     let quantum = quantum_of(snapshot, &node.pool);
     let is_right_size = if class.policy == Policy::Reserve {
         demand.size.fits(&node.capacity)
-            && grant.quanta == quantum.node_order(&node.capacity)
+            && grant.quanta == quantum.quanta_of_node(&node.capacity)
             && grant.size == node.capacity
             && whole_nodes::is_small_enough(snapshot, grant, demand, quantum)
     } else {
@@ -421,7 +421,7 @@ fn check_size(
     }
     Err(Fault::WrongSize {
         granted: grant.quanta,
-        needed: quantum.work_order(&demand.size),
+        needed: quantum.quanta_of_work(&demand.size),
     })
 }
 
@@ -433,12 +433,14 @@ fn has_size_of<'a>(
     quantum: &Quantum,
     nodes: impl Iterator<Item = &'a Node>,
 ) -> bool {
-    let needed = quantum.work_order(requested);
+    let needed = quantum.quanta_of_work(requested);
     if grant.quanta == needed {
         return grant.size == quantum.granted(requested);
     }
     let fitting = nodes.filter(|node| requested.fits(&node.capacity));
-    let max = fitting.map(|node| quantum.node_order(&node.capacity)).max();
+    let max = fitting
+        .map(|node| quantum.quanta_of_node(&node.capacity))
+        .max();
     grant.quanta < needed
         && max == Some(grant.quanta)
         && grant.size == quantum.granted_at(grant.quanta, requested)

@@ -33,7 +33,7 @@ impl<'a> PreemptionBudget<'a> {
         let defaults = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, node) in view.nodes() {
-            let node_quanta = view.quantum.node_order(&node.capacity);
+            let node_quanta = view.quantum.quanta_of_node(&node.capacity);
             let sum = quanta.entry(node.pool.as_str()).or_default();
             *sum = sum.saturating_add(node_quanta);
         }

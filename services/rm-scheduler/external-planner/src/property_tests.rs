@@ -38,14 +38,15 @@ fn requested_vacate() -> impl Strategy<Value = RequestedVacate> {
     })
 }
 
-type Steps = (Vec<RequestedGrant>, Vec<RequestedVacate>);
+/// Grants and vacates of one response.
+type Response = (Vec<RequestedGrant>, Vec<RequestedVacate>);
 
-fn responses() -> impl Strategy<Value = Vec<Steps>> {
-    let steps = (
+fn responses() -> impl Strategy<Value = Vec<Response>> {
+    let response = (
         prop::collection::vec(requested_grant(), 0..12),
         prop::collection::vec(requested_vacate(), 0..6),
     );
-    prop::collection::vec(steps, 1..8)
+    prop::collection::vec(response, 1..8)
 }
 
 /// Applies an event between two responses.

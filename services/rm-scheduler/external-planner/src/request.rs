@@ -202,7 +202,7 @@ fn request_nodes(view: &PoolView) -> Vec<RequestNode> {
         let (used, quanta) = used.remove(name).unwrap_or_default();
         let mut free = node.capacity.clone();
         free.subtract(&used);
-        let total_quanta = view.quantum.node_order(&node.capacity);
+        let total_quanta = view.quantum.quanta_of_node(&node.capacity);
         RequestNode {
             node: name.clone(),
             pool: node.pool.clone(),

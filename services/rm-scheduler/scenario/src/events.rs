@@ -1,5 +1,4 @@
-//! Applies the events of a scenario cycle to the simulated fleet, in order, before the cycle is
-//! planned.
+//! Applies the events of a round to the simulated fleet, in order, before the round is planned.
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
@@ -52,7 +51,7 @@ impl SimulatedFleet {
                 max_processes,
             } => {
                 let work = self.work_id(job)?;
-                self.record_item_time(&work, *time_per_item_ms);
+                self.record_task_time(&work, *time_per_item_ms);
                 self.set_progress(&work, *work_remaining, *max_processes);
             }
             Event::JobCompleting { job } => self.mark_completing(job)?,
@@ -82,11 +81,11 @@ impl SimulatedFleet {
     }
 
     /// Sets the predicted time of one task. Without a new value the last one stays.
-    fn record_item_time(&mut self, work: &WorkId, item_time: NullableField<Milliseconds>) {
-        let previous = self.item_ms.get(work).copied().flatten();
-        let item_ms = item_time.or_previous(previous.map(Milliseconds));
-        self.item_ms
-            .insert(work.clone(), item_ms.map(|time| time.0));
+    fn record_task_time(&mut self, work: &WorkId, task_time: NullableField<Milliseconds>) {
+        let previous = self.task_ms.get(work).copied().flatten();
+        let task_ms = task_time.or_previous(previous.map(Milliseconds));
+        self.task_ms
+            .insert(work.clone(), task_ms.map(|time| time.0));
     }
 
     /// Sets the remaining tasks and the limit. Without a new value the last one stays.
@@ -120,7 +119,7 @@ impl SimulatedFleet {
 
     fn event_error(&self, message: &impl ToString) -> Error {
         Error::Event {
-            cycle: self.cycle,
+            cycle: self.round,
             message: message.to_string(),
         }
     }
@@ -140,7 +139,7 @@ impl SimulatedFleet {
     }
 
     /// Varies a node on. Fair shares leave when a node is varied off, even if it is on again before
-    /// the plan of the cycle.
+    /// the plan of the round.
     fn vary_on(&mut self, name: &str) -> Result<(), Error> {
         let name = self.node_name(name)?;
         let Some(node) = self.snapshot.nodes.get_mut(&name) else {
@@ -232,7 +231,7 @@ impl SimulatedFleet {
         let work = self.work_id(job)?;
         self.unknown_kinds.remove(&work);
         self.snapshot.demand.remove(&work);
-        self.item_ms.remove(&work);
+        self.task_ms.remove(&work);
         let allocations = self.snapshot.allocations.iter();
         let allocations: Vec<_> = allocations
             .filter(|(_, allocation)| allocation.work == work)
@@ -296,8 +295,8 @@ impl SimulatedFleet {
             runnable: !is_job,
             completing: false,
         };
-        let item_ms = submit.time_per_item_ms.map(|time| time.0);
-        self.item_ms.insert(work.clone(), item_ms);
+        let task_ms = submit.time_per_item_ms.map(|time| time.0);
+        self.task_ms.insert(work.clone(), task_ms);
         self.snapshot.demand.insert(work, demand);
         Ok(())
     }

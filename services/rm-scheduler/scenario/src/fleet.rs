@@ -1,5 +1,7 @@
 //! The simulated fleet of a scenario. It applies events and plans. Granted processes start, and
-//! vacated processes end, after a number of cycles that the document sets.
+//! vacated processes end, after a number of rounds that the document sets.
+//!
+//! The scenario document calls a round a *cycle*.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,18 +29,19 @@ pub struct SimulatedFleet {
     pub reported_bytes: BTreeMap<NodeName, u64>,
     /// Predicted milliseconds of one task. `None` if unknown. The planner gets the value once a
     /// process of the work has run.
-    pub item_ms: BTreeMap<WorkId, Option<u64>>,
+    pub task_ms: BTreeMap<WorkId, Option<u64>>,
     /// Work of an unknown kind, which is rejected before planning.
     pub unknown_kinds: BTreeSet<WorkId>,
-    pub cycle: u64,
-    /// Cycle in which each process was placed.
-    placed_in_cycle: BTreeMap<AllocationId, u64>,
-    /// Cycle in which each process was vacated.
-    pub vacated_in_cycle: BTreeMap<AllocationId, u64>,
-    /// Work that was known at the end of the last cycle.
+    /// Number of the current round.
+    pub round: u64,
+    /// Round in which each process was placed.
+    placed_in_round: BTreeMap<AllocationId, u64>,
+    /// Round in which each process was vacated.
+    pub vacated_in_round: BTreeMap<AllocationId, u64>,
+    /// Work that was known at the end of the last round.
     known_work: BTreeSet<WorkId>,
-    /// Preemptions of the last hour (B5).
-    preemption_hour: HourlyPreemptions,
+    /// Preemptions of the last hour, for the preemption budget (B5).
+    hourly_preemptions: HourlyPreemptions,
     /// Work that the last plan refused.
     refused_work: BTreeSet<WorkId>,
     last_allocation_number: u64,
@@ -47,7 +50,7 @@ pub struct SimulatedFleet {
 impl SimulatedFleet {
     pub fn new(document: &Document) -> Result<Self, Error> {
         let mut snapshot = Snapshot::empty();
-        snapshot.tunables = policy::ducc_defaults();
+        snapshot.tunables = policy::ducc_tunables();
         let mut defaults = Defaults::default();
         policy::apply_settings(&document.settings, &mut snapshot, &mut defaults);
         let policy = PolicyParts {
@@ -61,23 +64,23 @@ impl SimulatedFleet {
             defaults,
             policy,
             reported_bytes: BTreeMap::new(),
-            item_ms: BTreeMap::new(),
+            task_ms: BTreeMap::new(),
             unknown_kinds: BTreeSet::new(),
-            cycle: 0,
-            placed_in_cycle: BTreeMap::new(),
-            vacated_in_cycle: BTreeMap::new(),
+            round: 0,
+            placed_in_round: BTreeMap::new(),
+            vacated_in_round: BTreeMap::new(),
             known_work: BTreeSet::new(),
-            preemption_hour: HourlyPreemptions::default(),
+            hourly_preemptions: HourlyPreemptions::default(),
             refused_work: BTreeSet::new(),
             last_allocation_number: 0,
         })
     }
 
-    /// Applies the events of a cycle, plans it and applies the plan.
-    pub fn plan_cycle(&mut self, cycle: u64, events: &[Event]) -> Result<Plan, Error> {
-        self.cycle = cycle;
-        self.snapshot.round = cycle;
-        let now = cycle.saturating_mul(self.simulation.cycle_ms.0);
+    /// Applies the events of a round, plans the round and applies the plan.
+    pub fn plan_round(&mut self, round: u64, events: &[Event]) -> Result<Plan, Error> {
+        self.round = round;
+        self.snapshot.round = round;
+        let now = round.saturating_mul(self.simulation.cycle_ms.0);
         self.snapshot.now = Timestamp::from_unix_ms(i64::try_from(now).unwrap_or(i64::MAX));
         self.confirm_departures();
         self.remove_refused_work();
@@ -85,17 +88,17 @@ impl SimulatedFleet {
             self.apply(event)?;
         }
         self.refresh_work();
-        self.preemption_hour.expire_minutes(self.snapshot.now);
-        self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
+        self.hourly_preemptions.expire_minutes(self.snapshot.now);
+        self.snapshot.preempted_quanta = self.hourly_preemptions.preempted_quanta().clone();
         let plan = FairShare.schedule(&self.snapshot);
-        self.preemption_hour
+        self.hourly_preemptions
             .record_receipts(&self.snapshot, &plan.receipts);
         self.apply_plan(&plan);
         Ok(plan)
     }
 
-    /// Ends a cycle after its outcome was determined.
-    pub fn finish_cycle(&mut self, plan: Plan) {
+    /// Ends a round after its outcome was determined.
+    pub fn finish_round(&mut self, plan: Plan) {
         self.snapshot.carried = plan.carried;
         self.known_work = self.snapshot.demand.keys().cloned().collect();
     }
@@ -103,10 +106,10 @@ impl SimulatedFleet {
     /// Removes vacated processes after the release lag of the document.
     fn confirm_departures(&mut self) {
         let lag = self.simulation.release_lag_cycles;
-        let (vacated_in_cycle, cycle) = (&mut self.vacated_in_cycle, self.cycle);
-        let departed: Vec<AllocationId> = vacated_in_cycle
+        let (vacated_in_round, round) = (&mut self.vacated_in_round, self.round);
+        let departed: Vec<AllocationId> = vacated_in_round
             .iter()
-            .filter(|(_, vacated_in)| vacated_in.saturating_add(lag) <= cycle)
+            .filter(|(_, vacated_in)| vacated_in.saturating_add(lag) <= round)
             .map(|(id, _)| id.clone())
             .collect();
         for id in departed {
@@ -115,8 +118,8 @@ impl SimulatedFleet {
     }
 
     pub fn remove_allocation(&mut self, id: &AllocationId) {
-        self.vacated_in_cycle.remove(id);
-        self.placed_in_cycle.remove(id);
+        self.vacated_in_round.remove(id);
+        self.placed_in_round.remove(id);
         self.snapshot.allocations.remove(id);
     }
 
@@ -134,16 +137,16 @@ impl SimulatedFleet {
         for work in without_allocations {
             self.refused_work.remove(&work);
             self.snapshot.demand.remove(&work);
-            self.item_ms.remove(&work);
+            self.task_ms.remove(&work);
         }
     }
 
-    /// Updates the work that was submitted before this cycle: which processes run, since when, and
+    /// Updates the work that was submitted before this round: which processes run, since when, and
     /// what they have invested.
     fn refresh_work(&mut self) {
         for (id, allocation) in &mut self.snapshot.allocations {
-            let placed_in = self.placed_in_cycle.get(id).copied().unwrap_or(self.cycle);
-            let age = self.cycle.saturating_sub(placed_in);
+            let placed_in = self.placed_in_round.get(id).copied().unwrap_or(self.round);
+            let age = self.round.saturating_sub(placed_in);
             if !self.known_work.contains(&allocation.work) {
                 continue;
             }
@@ -167,8 +170,8 @@ impl SimulatedFleet {
             }
         }
         for (id, demand) in &mut self.snapshot.demand {
-            let item_ms = self.item_ms.get(id).copied().flatten();
-            demand.task_ms = item_ms.filter(|_| demand.runnable);
+            let task_ms = self.task_ms.get(id).copied().flatten();
+            demand.task_ms = task_ms.filter(|_| demand.runnable);
         }
     }
 
@@ -179,8 +182,8 @@ impl SimulatedFleet {
                 allocation.leaving = true;
                 allocation.purged |= vacate.purge;
                 if !was_leaving {
-                    self.vacated_in_cycle
-                        .insert(vacate.allocation.clone(), self.cycle);
+                    self.vacated_in_round
+                        .insert(vacate.allocation.clone(), self.round);
                 }
             }
         }
@@ -189,7 +192,7 @@ impl SimulatedFleet {
             let Ok(id) = AllocationId::new(format!("s{:09}", self.last_allocation_number)) else {
                 continue;
             };
-            self.placed_in_cycle.insert(id.clone(), self.cycle);
+            self.placed_in_round.insert(id.clone(), self.round);
             let allocation = grant.to_allocation(self.snapshot.now);
             self.snapshot.allocations.insert(id, allocation);
         }
@@ -203,7 +206,7 @@ impl SimulatedFleet {
             if allocation.node == *node && !allocation.leaving && is_selected(allocation) {
                 allocation.leaving = true;
                 allocation.purged = true;
-                self.vacated_in_cycle.insert(id.clone(), self.cycle);
+                self.vacated_in_round.insert(id.clone(), self.round);
             }
         }
     }
@@ -230,16 +233,16 @@ impl SimulatedFleet {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
                     // A reservation holds all quanta of its node, whatever pool its class has now.
                     let quantum = tree_quantum(&self.snapshot, &node.pool);
-                    allocation.quanta = quantum.node_order(&node.capacity);
+                    allocation.quanta = quantum.quanta_of_node(&node.capacity);
                 }
             } else {
-                allocation.quanta = quantum.work_order(&demand.size);
+                allocation.quanta = quantum.quanta_of_work(&demand.size);
                 allocation.size = quantum.granted(&demand.size);
             }
         }
         self.snapshot.allocations = allocations;
         self.snapshot.carried.needy = Arc::default();
-        self.snapshot.carried.promised_quanta.clear();
+        self.snapshot.carried.reserved_node_quanta.clear();
     }
 }
 

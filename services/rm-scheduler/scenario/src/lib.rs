@@ -1,6 +1,7 @@
-//! Runs the production planner cycle by cycle, without a fleet.
+//! Runs the production planner round by round, without a fleet.
 //!
-//! A scenario is a JSON document (`hayward-scenario/1`) with nodes and work for each cycle.
+//! A scenario is a JSON document (`hayward-scenario/1`) with nodes and work for each round. The
+//! document calls a round a *cycle*.
 //! [`Scenario::read`] rejects unknown fields. [`Scenario::run`] plans each cycle, applies the plan
 //! to a simulated fleet and returns one [`Outcome`] per cycle. [`Scenario::check`] compares the
 //! outcomes with the expectations of the document.
@@ -124,9 +125,9 @@ fn run_cycle(
     events: &[document::Event],
     options: OutcomeOptions,
 ) -> Result<Outcome, Error> {
-    let plan = fleet.plan_cycle(number, events)?;
+    let plan = fleet.plan_round(number, events)?;
     let outcome = outcome::for_cycle(fleet, &plan, options);
-    fleet.finish_cycle(plan);
+    fleet.finish_round(plan);
     Ok(outcome)
 }
 

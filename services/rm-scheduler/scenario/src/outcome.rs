@@ -130,7 +130,7 @@ pub fn for_cycle(fleet: &SimulatedFleet, plan: &Plan, options: OutcomeOptions) -
         jobs.insert(work.clone(), job);
     }
     Outcome {
-        cycle: fleet.cycle,
+        cycle: fleet.round,
         jobs,
         pools: pool_nodes(fleet, plan),
         receipts: if options.explain {
@@ -142,11 +142,11 @@ pub fn for_cycle(fleet: &SimulatedFleet, plan: &Plan, options: OutcomeOptions) -
 }
 
 fn work_quanta(fleet: &SimulatedFleet, size: &Size) -> u64 {
-    fleet.snapshot.quantum.work_order(size)
+    fleet.snapshot.quantum.quanta_of_work(size)
 }
 
 fn was_vacated_now(fleet: &SimulatedFleet, id: &AllocationId) -> bool {
-    fleet.vacated_in_cycle.get(id) == Some(&fleet.cycle)
+    fleet.vacated_in_round.get(id) == Some(&fleet.round)
 }
 
 /// Returns the share of each piece of work, from the tree of classes and users.
@@ -225,7 +225,7 @@ fn pool_nodes(fleet: &SimulatedFleet, plan: &Plan) -> BTreeMap<String, Vec<Strin
         .map(|name| (name.clone(), Vec::new()))
         .collect();
     for (name, node) in &snapshot.nodes {
-        let quanta = tree_quantum(snapshot, &node.pool).node_order(&node.capacity);
+        let quanta = tree_quantum(snapshot, &node.pool).quanta_of_node(&node.capacity);
         let used = used.get(name.as_str()).copied().unwrap_or(0);
         let is_open = node.is_schedulable() && !closed_nodes.contains(&name.as_str());
         let mark = if is_open { "" } else { "x" };

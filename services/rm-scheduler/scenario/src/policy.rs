@@ -43,8 +43,8 @@ impl Default for Defaults {
     }
 }
 
-/// Returns the defaults of Apache UIMA-DUCC.
-pub fn ducc_defaults() -> Tunables {
+/// Returns the default tunables of Apache UIMA-DUCC.
+pub fn ducc_tunables() -> Tunables {
     Tunables {
         initialization_cap: 1,
         expand_by_doubling: true,

@@ -18,7 +18,7 @@ pub type CarriedRows = BTreeMap<CarriedKey, CarriedRow>;
 pub enum CarriedRow {
     /// Work that is needy, and is placed first in the next round.
     Needy { work: WorkId },
-    /// Quanta of the node that is promised to a reservation of a whole node.
+    /// Quanta of the node that is reserved as a whole for the work.
     Upgrade {
         work: WorkId,
         #[serde(rename = "order")]
@@ -43,7 +43,7 @@ pub enum CarriedRow {
         at: Timestamp,
         account: Account,
     },
-    /// Carry-over of the planner of queues, for one pool.
+    /// State of the planner for queues in one pool, for its next round.
     Queues {
         pool: String,
         #[serde(rename = "kept")]

@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::task::JoinHandle;
 
 use super::signed;
-use crate::recorder::{Encoded, Unwritten};
+use crate::recorder::{Encoded, UnwrittenRound};
 
 /// Maximum time that a commit waits for the encoding. A commit must end well within the lease of
 /// the leader.
@@ -27,7 +27,7 @@ pub struct Encoding {
 }
 
 impl Encoding {
-    pub fn start(inputs: Unwritten) -> Self {
+    pub fn start(inputs: UnwrittenRound) -> Self {
         Self {
             round: inputs.round,
             base: inputs.base,

@@ -35,7 +35,7 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
         .iter()
         .map(|it| CarriedRow::Ended { work: it.clone() });
     let upgrades = carried
-        .promised_quanta
+        .reserved_node_quanta
         .iter()
         .map(|(it, quanta)| CarriedRow::Upgrade {
             work: it.clone(),
@@ -112,7 +112,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
             CarriedRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
             CarriedRow::Ended { work } => drop(carried.ended.insert(work)),
             CarriedRow::Upgrade { work, quanta } => {
-                carried.promised_quanta.insert(work, quanta);
+                carried.reserved_node_quanta.insert(work, quanta);
             }
             CarriedRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
             CarriedRow::Hit { work, round } => drop(carried.last_loss.insert(work, round)),
@@ -253,7 +253,7 @@ mod tests {
         };
         Carried {
             needy: Arc::new([work("job_1")].into()),
-            promised_quanta: [(work("rsv_1"), 4)].into(),
+            reserved_node_quanta: [(work("rsv_1"), 4)].into(),
             ended: [work("svc_1.0")].into(),
             deficits: Deficits {
                 updated_at: Timestamp::from_unix_ms(10_000),

@@ -222,12 +222,12 @@ impl Ledger {
             .keys()
             .filter(|key| !evacuations.all.contains_key(*key))
         {
-            batch.rows.clearings.insert(key.clone(), None);
+            batch.rows.evacuations.insert(key.clone(), None);
         }
         for (key, evacuation) in &evacuations.all {
             if evacuations.written.get(key) != Some(evacuation) {
                 let row = Some(evacuation.clone());
-                batch.rows.clearings.insert(key.clone(), row);
+                batch.rows.evacuations.insert(key.clone(), row);
             }
         }
         evacuations.written.clone_from(&evacuations.all);

@@ -351,7 +351,7 @@ impl Ledger {
         let machine = MachineEntry {
             node: entry.node.clone(),
             ready: entry.takes_work(),
-            quanta: quantum(&self.snapshot, &pool).node_order(&capacity),
+            quanta: quantum(&self.snapshot, &pool).quanta_of_node(&capacity),
             pool,
         };
         if self.failure_evidence.machines.get(&machine.node) != Some(&machine) {

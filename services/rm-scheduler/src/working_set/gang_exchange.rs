@@ -208,8 +208,8 @@ impl Ledger {
     /// node is sized by the largest nodes of the tree of pools.
     fn quanta_and_size(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
-        let quanta = quantum.work_order(requested);
-        if quanta <= quantum.node_order(&node.capacity) {
+        let quanta = quantum.quanta_of_work(requested);
+        if quanta <= quantum.quanta_of_node(&node.capacity) {
             return (quanta, quantum.granted_at(quanta, requested));
         }
         let top = top_of(&self.snapshot, &node.pool);

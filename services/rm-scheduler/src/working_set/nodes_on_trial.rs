@@ -51,7 +51,7 @@ pub fn capacity_on_trial(
 ) -> Size {
     let mut offered = used.clone();
     if let Some(next) = next {
-        offered.quanta += quantum.work_order(next);
+        offered.quanta += quantum.quanta_of_work(next);
         offered.size.add(&quantum.granted(next));
     }
     // A node holds as many quanta as its scarcest dimension allows. The used quanta may be larger
@@ -233,7 +233,7 @@ mod tests {
         let mut used = UsedSpace::default();
         for (memory, cpu) in processes {
             let size = size(*memory, *cpu);
-            used.quanta += quantum.work_order(&size);
+            used.quanta += quantum.quanta_of_work(&size);
             used.size.add(&quantum.granted(&size));
         }
         used
@@ -267,11 +267,11 @@ mod tests {
                 free.subtract(&used.size);
                 let next = smallest_fitting(waiting.iter(), &free);
                 prop_assert!(next.is_some(), "the node is large");
-                let quanta_of = |size: &Size| quantum.work_order(size);
+                let quanta_of = |size: &Size| quantum.quanta_of_work(size);
                 for (next, max_new) in [(next, 1), (None, 0)] {
                     let offered = capacity_on_trial(&capacity, &used, &quantum, next);
                     prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
-                    let free = quantum.node_order(&offered) - used.quanta;
+                    let free = quantum.quanta_of_node(&offered) - used.quanta;
                     if let Some(next) = next {
                         let mut with_next = used.size.clone();
                         with_next.add(next);

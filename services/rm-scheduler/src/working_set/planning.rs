@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::plan::Shares;
 use hayward_rm_scheduler_domain::{Decision, Plan, Verdict, plan};
 use hayward_vocabulary::WorkId;
 
-use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
+use crate::recorder::{PlanDiff, Recorder, UnwrittenRound, WorkChanges};
 use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 
@@ -85,7 +85,7 @@ impl Planning {
         self.full_report = true;
     }
 
-    pub fn record(&mut self, round: u64, inputs: Delta, plan: Plan) -> Unwritten {
+    pub fn record(&mut self, round: u64, inputs: Delta, plan: Plan) -> UnwrittenRound {
         let rounds = &self.rounds;
         let all = || WorkChanges::all(rounds.verdicts(), rounds.shares());
         self.recorder.record(round, inputs, plan, all)

@@ -1,4 +1,7 @@
 //! Tests of allocations on lost, suspect and offline nodes, and while a neighbour is silent.
+//!
+//! The publication `closed` is followed by container-manager. It has the nodes that take no new
+//! work, and the lost nodes with containers that have no allocation.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
@@ -142,12 +145,12 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
     for forgotten in [false, true] {
         let mut fixture = Fixture::new(&[2, 2]).await;
         fixture.neighbours.submit(&service("svc_a.0", "ann"));
-        let held = fixture.report_running("svc_a.0").await;
-        let name = held.node.as_str();
+        let allocation = fixture.report_running("svc_a.0").await;
+        let name = allocation.node.as_str();
         fixture.neighbours.demand.remove("svc_a.0");
         let is_vacated = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
         fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
-        fixture.report(&held, ContainerState::Stopping);
+        fixture.report(&allocation, ContainerState::Stopping);
         fixture.settle().await;
         assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
         if forgotten {
@@ -163,7 +166,7 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
         fixture.restart().await;
         fixture.settle().await;
         fixture.until_entry("closed", name, "is lost", lost).await;
-        fixture.neighbours.containers.remove(held.id.as_str());
+        fixture.neighbours.containers.remove(allocation.id.as_str());
         fixture.until_withdrawn("closed", name).await;
     }
 }
@@ -174,8 +177,8 @@ async fn a_responsive_node_is_not_published_for_a_container_without_allocation()
     let fixture = Fixture::new(&[2]).await;
     let demand = service("svc_a.0", "ann");
     fixture.neighbours.submit(&demand);
-    let held = fixture.report_running("svc_a.0").await;
-    let mut other = super::neighbours::container(&held, ContainerState::Running);
+    let allocation = fixture.report_running("svc_a.0").await;
+    let mut other = super::neighbours::container(&allocation, ContainerState::Running);
     other.id = "alc_of_later_rows".parse().unwrap();
     fixture.neighbours.containers.put(other.id.as_str(), &other);
     fixture.settle().await;

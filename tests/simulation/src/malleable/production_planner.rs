@@ -81,7 +81,7 @@ pub struct ProductionPlanner {
     /// Whether the progress of jobs limits their entitlement.
     uses_progress: bool,
     /// Processes preempted in the last hour (B5).
-    preemption_hour: HourlyPreemptions,
+    hourly_preemptions: HourlyPreemptions,
     /// Queue request by job. Empty if no pool has queues.
     queue_requests: Vec<Option<Box<Queued>>>,
     queue_timer: QueueTimer,
@@ -156,7 +156,7 @@ impl ProductionPlanner {
             work_index: BTreeMap::new(),
             next_new_job: 0,
             last_allocation_number: 0,
-            preemption_hour: HourlyPreemptions::default(),
+            hourly_preemptions: HourlyPreemptions::default(),
             queue_requests,
             queue_timer: QueueTimer::new(&snapshot),
             unqueued_jobs: Vec::new(),
@@ -193,8 +193,8 @@ impl ProductionPlanner {
         }
         self.next_new_job = fleet.submitted();
         self.snapshot.now = to_timestamp(fleet.now());
-        if self.preemption_hour.expire_minutes(self.snapshot.now) {
-            self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
+        if self.hourly_preemptions.expire_minutes(self.snapshot.now) {
+            self.snapshot.preempted_quanta = self.hourly_preemptions.preempted_quanta().clone();
         }
         if self.uses_progress {
             self.update_progress(fleet);
@@ -254,9 +254,9 @@ impl ProductionPlanner {
 
     fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
-            self.preemption_hour
+            self.hourly_preemptions
                 .record_receipts(&self.snapshot, &plan.receipts);
-            self.snapshot.preempted_quanta = self.preemption_hour.preempted_quanta().clone();
+            self.snapshot.preempted_quanta = self.hourly_preemptions.preempted_quanta().clone();
         }
         for vacate in &plan.vacates {
             let removed = self.snapshot.allocations.remove(&vacate.allocation);
@@ -405,7 +405,7 @@ impl MalleablePolicy for ProductionPlanner {
         };
         // At that time there is preemption budget again for waiting jobs.
         let budget_end = self
-            .preemption_hour
+            .hourly_preemptions
             .next_expiry()
             .map(|end| end.ms_since(Timestamp::default()));
         let has_waiting_work = self.planner.waits_for_time();

@@ -164,7 +164,7 @@ fn translate_amounts(value: &Value, pointer: &JsonPointer, faults: &mut Faults) 
     amounts
 }
 
-/// Parses plain numbers by type.
+/// Parses weights by resource type. A weight is a plain number.
 fn translate_weights(value: &Value, pointer: &JsonPointer, faults: &mut Faults) -> Amounts {
     let mut weights = Amounts::new();
     let fields = value.as_object();

@@ -48,7 +48,7 @@ impl<'a> RoundState<'a> {
         let capacities = pool_nodes.clone().map(|(_, node)| &node.capacity);
         let largest = LargestNodes::from_capacities(quantum, capacities);
         for (name, node) in pool_nodes {
-            let quanta = quantum.node_order(&node.capacity);
+            let quanta = quantum.quanta_of_node(&node.capacity);
             nodes.add(&dims, name, node, quanta);
             add(&mut total_capacity, &dims.vector(quanta, &node.capacity));
         }

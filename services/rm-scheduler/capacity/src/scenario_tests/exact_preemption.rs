@@ -140,8 +140,8 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     );
 }
 
-/// The victim of the later work still stops. The space that was freed first belongs to the earlier
-/// work, so that work starts.
+/// The victim of the later work is still stopping. The space that was freed first belongs to the
+/// earlier work, so the earlier work starts.
 #[test]
 fn work_starts_once_its_own_victims_have_left() {
     let parent = json!({"resources": {"max": {"vcore": 4}},

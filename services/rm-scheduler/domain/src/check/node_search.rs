@@ -203,10 +203,10 @@ impl<'a> NodeSearch<'a> {
         let quantum = quantum_of(self.snapshot, &open_node.node.pool);
         let needs_whole_node = is_whole_node_request(demand, policy);
         let (quanta, size) = if needs_whole_node {
-            (quantum.node_order(capacity), capacity.clone())
+            (quantum.quanta_of_node(capacity), capacity.clone())
         } else {
             (
-                quantum.work_order(&demand.size),
+                quantum.quanta_of_work(&demand.size),
                 quantum.granted(&demand.size),
             )
         };
@@ -259,7 +259,7 @@ fn is_allowed(demand: &Demand, name: &NodeName) -> bool {
 
 /// Returns the free quanta of a node.
 fn free_quanta(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
-    let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+    let capacity = quantum_of(snapshot, &node.pool).quanta_of_node(&node.capacity);
     capacity.saturating_sub(load.map_or(0, |load| load.quanta))
 }
 

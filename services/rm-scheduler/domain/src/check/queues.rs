@@ -49,7 +49,7 @@ pub fn check_grant(
     if has_size_of(grant, &demand.size, quantum, nodes) {
         return Ok(());
     }
-    let (granted, needed) = (grant.quanta, quantum.work_order(&demand.size));
+    let (granted, needed) = (grant.quanta, quantum.quanta_of_work(&demand.size));
     Err(Fault::WrongSize { granted, needed })
 }
 

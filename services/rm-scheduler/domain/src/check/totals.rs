@@ -113,7 +113,7 @@ impl<'a> Totals<'a> {
         let load = load.or_else(|| self.holdings.load_on(&grant.node));
         let mut sum = load.cloned().unwrap_or_default();
         sum.add(grant.quanta, &grant.size, &grant.gpus);
-        let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        let capacity = quantum_of(snapshot, &node.pool).quanta_of_node(&node.capacity);
         if sum.quanta > capacity || !sum.is_within(&node.capacity, &grant.size) {
             return Err(Fault::NoRoom(grant.node.clone()));
         }

@@ -21,7 +21,7 @@ pub(super) fn is_small_enough(
     let Some(overage) = snapshot.tunables.reserve_overage_bytes else {
         return true;
     };
-    if let Some(quanta) = snapshot.carried.promised_quanta.get(&grant.work) {
+    if let Some(quanta) = snapshot.carried.reserved_node_quanta.get(&grant.work) {
         return grant.quanta == *quanta;
     }
     let mut max = demand.size.clone();
@@ -31,5 +31,5 @@ pub(super) fn is_small_enough(
         }
         max.memory_bytes = max.memory_bytes.saturating_add(overage);
     }
-    grant.quanta <= quantum.work_order(&max)
+    grant.quanta <= quantum.quanta_of_work(&max)
 }

@@ -83,13 +83,13 @@ fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKi
     let shape = work_state.shape;
     reaches.constrained.set(
         work,
-        work_state.has_node_list || work_state.has_promised_node,
+        work_state.has_node_list || work_state.has_reserved_node,
     );
     let reach = if work_state.class.is_none() {
         0
     } else if work_state.has_node_list {
         processes_on_listed_nodes(state, work)
-    } else if work_state.has_promised_node {
+    } else if work_state.has_reserved_node {
         processes_on_kinds(
             state,
             kinds,

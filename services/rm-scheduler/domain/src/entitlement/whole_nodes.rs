@@ -1,8 +1,12 @@
 //! Entitlements of RESERVE groups. This work holds whole nodes.
 //!
 //! Work is entitled to a node only after the node is reserved for it. A node can be reserved if it
-//! is free or all its allocations can leave. The hole of a reserved node is then no longer
-//! available to other work.
+//! is free or all its allocations can leave. A hole is the space on one node that work can use. The
+//! hole of a reserved node is then no longer available to other work.
+//!
+//! Two settings change the rules. With `count_what_fits`, only nodes with a hole for the process
+//! are counted. With `clear_promised`, a reserved node is kept for its work, and allocations that
+//! already leave do not prevent a reservation.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +128,7 @@ fn reserve_for(
     let candidates = candidates.or_insert_with(|| clearable_nodes(state, home));
     while state.work[work].entitlement < wanted {
         let chosen = candidates.iter().position(|node| {
-            // A group of higher priority may already use this space.
+            // A group of higher priority may already use the hole of this node.
             let has_hole = || tables.get(home).count_processes(state.nodes[*node].quanta) > 0;
             accepts_node(state, work, *node) && (!state.settings.count_what_fits || has_hole())
         });
@@ -143,6 +147,7 @@ fn reserve_for(
         }
         let node = candidates.remove(position);
         let holes = tables.get_mut(home);
+        // If no hole has exactly this size, a larger one is filled in part.
         if !holes.remove(quanta) {
             holes.fill_smallest_first(1, quanta);
         }
@@ -160,7 +165,7 @@ fn reserve_node(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     work_state.entitlement += 1;
     if state.snapshot.tunables.reserve_overage_bytes.is_some() {
         // From now on the work accepts only this size.
-        (work_state.process_quanta, work_state.has_promised_node) = (quanta, true);
+        (work_state.process_quanta, work_state.has_reserved_node) = (quanta, true);
     }
 }
 

@@ -31,7 +31,7 @@ impl Node {
     fn new(quantum: &Quantum, capacity: &Size) -> Self {
         Self {
             capacity: capacity.clone(),
-            quanta: quantum.node_order(capacity),
+            quanta: quantum.quanta_of_node(capacity),
         }
     }
 
@@ -88,7 +88,7 @@ impl LargestNodes {
             return;
         }
         let node = Node::new(quantum, capacity);
-        self.limits_process_quanta |= quantum.work_order(capacity) > node.quanta;
+        self.limits_process_quanta |= quantum.quanta_of_work(capacity) > node.quanta;
         if self.nodes.iter().any(|it| node.is_within(it)) {
             return;
         }
@@ -116,7 +116,7 @@ pub fn process_quanta<'a>(
     size: &Size,
     largest: impl IntoIterator<Item = &'a LargestNodes>,
 ) -> u64 {
-    let quanta = quantum.work_order(size);
+    let quanta = quantum.quanta_of_work(size);
     let max_quanta = largest
         .into_iter()
         .filter_map(|nodes| nodes.max_quanta_fitting(size))

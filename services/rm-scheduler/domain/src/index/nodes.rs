@@ -196,7 +196,7 @@ impl FleetIndex {
 
     fn new_node_record(&self, name: &NodeName, node: &Node) -> NodeRecord {
         let pool = self.forest.find(&node.pool);
-        let quanta = self.quantum(pool).node_order(&node.capacity);
+        let quanta = self.quantum(pool).quanta_of_node(&node.capacity);
         let space = NodeSpace::new(quanta, &node.capacity);
         NodeRecord {
             pool,

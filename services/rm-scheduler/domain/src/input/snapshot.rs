@@ -85,9 +85,9 @@ pub struct Carried {
     /// Needy work. It is placed first in this round.
     #[serde(default)]
     pub needy: Arc<BTreeSet<WorkId>>,
-    /// Quanta of the whole node that is promised to each piece of work.
+    /// Quanta of the node that is reserved as a whole for each piece of work.
     #[serde(rename = "upgrades", default)]
-    pub promised_quanta: BTreeMap<WorkId, u64>,
+    pub reserved_node_quanta: BTreeMap<WorkId, u64>,
     /// Work other than jobs that lost its process. It never gets another one.
     #[serde(default)]
     pub ended: BTreeSet<WorkId>,

@@ -46,7 +46,7 @@ pub fn check_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
             inquiry.examine(None);
             continue;
         };
-        let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        let capacity = quantum_of(snapshot, &node.pool).quanta_of_node(&node.capacity);
         let exceeds = |grant: &&LateGrant| {
             load.quanta > capacity
                 || !load.is_within(&node.capacity, &grant.size)

@@ -39,9 +39,9 @@ pub(super) fn carry_over(state: &RoundState, deficits: Deficits) -> (Carried, Ne
     }
     for work in reserve_work(state).filter(|_| limits_overage) {
         let work_state = &state.work[work];
-        if work_state.has_promised_node {
+        if work_state.has_reserved_node {
             carried
-                .promised_quanta
+                .reserved_node_quanta
                 .insert(state.id(work).clone(), work_state.process_quanta);
         }
     }

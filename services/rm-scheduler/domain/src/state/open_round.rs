@@ -111,16 +111,16 @@ impl<'a> RoundState<'a> {
     /// Applies what the last round carried over.
     fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
-        for (id, quanta) in &carried.promised_quanta {
+        for (id, quanta) in &carried.reserved_node_quanta {
             if let Some(work) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
                 if index.work[work].allocations.is_empty() {
                     // The carried value may be absent in the next round. The row is therefore
                     // written in each round, which marks it dirty, so that the next round resets
                     // it.
                     let work_state = &mut self.work[work];
-                    (work_state.process_quanta, work_state.has_promised_node) = (*quanta, true);
+                    (work_state.process_quanta, work_state.has_reserved_node) = (*quanta, true);
                 } else {
-                    self.set_promised_quanta(work, *quanta);
+                    self.set_reserved_node_quanta(work, *quanta);
                 }
             }
         }
@@ -132,11 +132,11 @@ impl<'a> RoundState<'a> {
 
     /// Sets the quanta of a promised node. An unchanged row is not written, because writing marks
     /// it dirty.
-    fn set_promised_quanta(&mut self, work: WorkIx, quanta: u64) {
+    fn set_reserved_node_quanta(&mut self, work: WorkIx, quanta: u64) {
         let work_state = &self.work[work];
-        if (work_state.process_quanta, work_state.has_promised_node) != (quanta, true) {
+        if (work_state.process_quanta, work_state.has_reserved_node) != (quanta, true) {
             let work_state = &mut self.work[work];
-            (work_state.process_quanta, work_state.has_promised_node) = (quanta, true);
+            (work_state.process_quanta, work_state.has_reserved_node) = (quanta, true);
         }
     }
 
@@ -153,7 +153,7 @@ impl<'a> RoundState<'a> {
             }
             for work in self.classes[class].work() {
                 if let Some(last) = index.work[work].allocations.last() {
-                    self.set_promised_quanta(work, self.allocations[last].quanta);
+                    self.set_reserved_node_quanta(work, self.allocations[last].quanta);
                 }
             }
         }

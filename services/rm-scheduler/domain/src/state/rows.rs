@@ -113,7 +113,7 @@ pub(crate) struct WorkState {
     /// True if the work has anti-affinity.
     pub has_anti_affinity: bool,
     /// True if `process_quanta` is that of a node reserved for the work.
-    pub has_promised_node: bool,
+    pub has_reserved_node: bool,
     /// True if the work never gets another process.
     pub ended: bool,
     /// True if waiting cannot start the missing processes.
@@ -158,7 +158,7 @@ impl WorkState {
             granted_quanta: 0,
             deferral: work_record.deferral.clone(),
             reserved: 0,
-            has_promised_node: false,
+            has_reserved_node: false,
             ended: false,
             is_needy: false,
             lost_allocation: false,

@@ -15,7 +15,7 @@ pub(crate) fn acceptable_quanta(state: &RoundState, work: WorkIx) -> std::ops::R
     } else {
         work_state.process_quanta
     };
-    if work_state.has_promised_node && state.snapshot.tunables.reserve_overage_bytes.is_some() {
+    if work_state.has_reserved_node && state.snapshot.tunables.reserve_overage_bytes.is_some() {
         return work_state.process_quanta..=work_state.process_quanta;
     }
     let max = match state.snapshot.tunables.reserve_overage_bytes {
@@ -26,7 +26,7 @@ pub(crate) fn acceptable_quanta(state: &RoundState, work: WorkIx) -> std::ops::R
             let mut larger = requested.clone();
             larger.memory_bytes = larger.memory_bytes.saturating_add(overage);
             let quantum = state.index.quantum(state.home(work));
-            quantum.work_order(&larger)
+            quantum.quanta_of_work(&larger)
         }
     };
     min..=max

@@ -238,7 +238,7 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
             .map(|it| it.quanta)
             .chain(granted.map(|it| it.quanta))
             .sum();
-        let quanta = snapshot.quantum.node_order(&node.capacity);
+        let quanta = snapshot.quantum.quanta_of_node(&node.capacity);
         if node.is_schedulable() {
             free.insert(name.as_str(), quanta.saturating_sub(used));
         }

@@ -283,7 +283,10 @@ proptest! {
 
 fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let node = &snapshot.nodes[name];
-    let mut space = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
+    let mut space = NodeSpace::new(
+        snapshot.quantum.quanta_of_node(&node.capacity),
+        &node.capacity,
+    );
     for it in snapshot.allocations.values() {
         if it.node.as_str() == name {
             space.take(it.quanta, &it.size, &it.gpus);

@@ -161,7 +161,7 @@ impl<'a> WaitingWork<'a> {
 
 fn process_size(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
     if it.class.policy == Policy::Reserve {
-        let node_quanta = view.quantum.node_order(&node.capacity);
+        let node_quanta = view.quantum.quanta_of_node(&node.capacity);
         return (node_quanta, node.capacity.clone());
     }
     (it.quanta, it.size.clone())
@@ -202,7 +202,7 @@ pub(super) fn candidate_nodes<'a>(
         .nodes()
         .filter(|(name, node)| candidate_names.contains(*name) && node.is_schedulable());
     let candidate = |(name, node): (&'a NodeName, &'a Node)| {
-        let node_quanta = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
+        let node_quanta = quantum_of(view.snapshot, &node.pool).quanta_of_node(&node.capacity);
         let free = NodeSpace::new(node_quanta, &node.capacity);
         let max_free = free.clone();
         (

@@ -66,7 +66,7 @@ fn free_space<'a>(view: &PoolView<'a>, response: &PlannerResponse, plan: &Plan) 
         .filter(|(name, _)| node_names.contains(name.as_str()));
     let mut free: FreeSpace = nodes
         .map(|(name, node)| {
-            let node_quanta = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
+            let node_quanta = quantum_of(view.snapshot, &node.pool).quanta_of_node(&node.capacity);
             (name, NodeSpace::new(node_quanta, &node.capacity))
         })
         .collect();
@@ -131,7 +131,10 @@ fn find_node<'a>(
 /// Returns the quanta and size of one process on this node.
 fn process_size(quantum: &Quantum, item: &WorkItem, node: &Node) -> (u64, Size) {
     if item.class.policy == Policy::Reserve {
-        (quantum.node_order(&node.capacity), node.capacity.clone())
+        (
+            quantum.quanta_of_node(&node.capacity),
+            node.capacity.clone(),
+        )
     } else {
         (item.quanta, item.size.clone())
     }

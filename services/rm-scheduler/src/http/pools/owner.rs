@@ -1,5 +1,9 @@
 //! Calls of a pool owner, some of which operators may make too. An owner sends its epoch with each
 //! call, and the number of its connection once it is connected.
+//!
+//! Handlers with [`DryRun`] do not read its value. The committer reads `dry_run` from the query of
+//! the request, and commits nothing. In a dry run the ledger computes only the response
+//! (`worker_pools::commands`).
 
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};

@@ -60,8 +60,8 @@ impl ProductionPlanner {
             class.weight = Some(1);
         }
         for (name, weight) in weights {
-            // A class of the trace can have the name of the class that it replaces, which is the
-            // default.
+            // The replaced class is the default class. A class of the trace with the same name
+            // stays the default.
             template.default = policy.classes.get(name).is_some_and(|class| class.default);
             template.weight = Some(*weight);
             policy.classes.insert(name.clone(), template.clone());

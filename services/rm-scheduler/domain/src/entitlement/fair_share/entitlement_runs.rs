@@ -88,8 +88,8 @@ impl EntitlementRuns {
         Some(entitlement)
     }
 
-    /// Replaces all runs. Calls `report` with the group and position of each item whose entitlement
-    /// changed, and its new entitlement.
+    /// Replaces all runs. Each group must have as many items as before. Calls `report` for each
+    /// item whose entitlement changed, with group, position and new entitlement.
     pub fn replace_all(&mut self, runs: Vec<Run>, mut report: impl FnMut((u32, u32), u64)) {
         if self.runs == runs {
             return;

@@ -232,7 +232,9 @@ fn fleet_quanta(fixture: &Fixture, pool: Option<&str>) -> u64 {
     let nodes = fixture.snapshot.nodes.values();
     let nodes = nodes.filter(|node| pool.is_none_or(|pool| node.pool == pool));
     let quantum = &fixture.snapshot.quantum;
-    nodes.map(|node| quantum.node_order(&node.capacity)).sum()
+    nodes
+        .map(|node| quantum.quanta_of_node(&node.capacity))
+        .sum()
 }
 
 /// Runs thirty rounds and calls `observe` with each plan. Every second round adds a piece of work

@@ -1,4 +1,5 @@
-//! Distributes the remainder of rounding round-robin, one quantum to each entity.
+//! Distributes the remainder of rounding round-robin, one quantum to each entity. An
+//! entity is one piece of work of a user, with the type [`Member`].
 //!
 //! The recipients of a pass form one range of sequence numbers, so only its ends are stored. The
 //! range is computed on demand, because one more quantum seldom allows one more process.
