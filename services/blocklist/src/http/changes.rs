@@ -1,4 +1,4 @@
-//! `GET /v1/blocklist/changes`: the feed for owners that keep a copy of the list.
+//! `GET /v1/blocklist/changes`: the feed for owners of worker pools, which keep a copy of the list.
 
 use std::time::Duration;
 

@@ -130,7 +130,7 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
         "truncate audit",
     ] {
         let result = sqlx::query(change).execute(&pool).await;
-        let refused = result.expect_err("the role may only add records (S25)");
+        let refused = result.expect_err("the role may only add records (S24)");
         assert_eq!(sql_state(&refused).as_deref(), Some("42501"), "{change}");
     }
     let mut superuser = superuser_connection(&database).await;

@@ -63,7 +63,7 @@ impl Disks {
         }
         let file = fs::File::create(path);
         let Ok(mut file) = file else {
-            return Err("its disk takes no file");
+            return Err("no file can be created on its disk");
         };
         for size in [1 << 20, 4 << 10] {
             let block = vec![0_u8; size];

@@ -21,7 +21,8 @@ pub(crate) struct ConnectionLimit {
     /// Number of free permits from which the normal idle timeout applies again: a sixteenth of all.
     resume_at: usize,
     is_full: AtomicBool,
-    changed: Notify,
+    /// Notified when a connection finds no free permit.
+    pressure: Notify,
 }
 
 impl ConnectionLimit {
@@ -30,7 +31,7 @@ impl ConnectionLimit {
             permits: Arc::new(Semaphore::new(connections)),
             resume_at: (connections / 16).max(1),
             is_full: AtomicBool::new(false),
-            changed: Notify::new(),
+            pressure: Notify::new(),
         }
     }
 
@@ -45,7 +46,7 @@ impl ConnectionLimit {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!("the connection limit is reached: idle connections are closed");
         }
-        self.changed.notify_waiters();
+        self.pressure.notify_waiters();
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
@@ -60,7 +61,7 @@ impl ConnectionLimit {
 
     /// Returns a future that ends when a connection finds no free permit after this call.
     pub(crate) fn pressure(&self) -> Notified<'_> {
-        self.changed.notified()
+        self.pressure.notified()
     }
 }
 

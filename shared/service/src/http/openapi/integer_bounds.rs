@@ -1,6 +1,8 @@
 //! Adds the bounds of integer types to the description. A `u32` accepts at most 4294967295. Neither
-//! a generator nor a reader of the document can guess that. This module also narrows the parameters
-//! for idempotency keys and versions.
+//! a generator nor a reader of the document can guess that.
+//!
+//! This module also mends parameters: it removes `null` from their types, and narrows those for
+//! idempotency keys and versions.
 
 use http::header::IF_MATCH;
 use utoipa::Number;

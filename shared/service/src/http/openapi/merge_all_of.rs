@@ -1,5 +1,7 @@
 //! Merges the parts (`allOf`) of an alternative of an enum into one object. `serde` writes a tagged
 //! enum of structs as one object, and generators handle one object better.
+//!
+//! An alternative that is identified by its only field also forbids other fields.
 
 use std::collections::BTreeMap;
 
