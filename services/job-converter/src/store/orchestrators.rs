@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub struct OrchestratorRow {
-    /// Users for whom the orchestrator may submit work. `None` means all users.
+    /// Users that the orchestrator may charge for its work. `None` means all users.
     pub users: Option<Vec<String>>,
     pub created_at_ms: i64,
     /// Lineage of the last accepted map. `None` before the first map, as are the next two fields.
