@@ -3,7 +3,7 @@
 
 use hayward_blocklist_domain as domain;
 use hayward_publication::{Batch, Change, Moment, Update};
-use hayward_rm_scheduler_api::evidence::{
+use hayward_rm_scheduler_api::node_publications::{
     CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 

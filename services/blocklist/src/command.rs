@@ -4,7 +4,7 @@ use hayward_blocklist_api::{BlockEntry, Evidence, StrategyView};
 use hayward_blocklist_domain::Fact;
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Reply, Update};
-use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry};
+use hayward_rm_scheduler_api::node_publications::{ClearingEntry, FactEntry, MachineEntry};
 use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;

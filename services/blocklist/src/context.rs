@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_blocklist_api::StrategyView;
 use hayward_blocklist_domain::Rule;
-use hayward_rm_scheduler_api::evidence::ClearingEntry;
+use hayward_rm_scheduler_api::node_publications::ClearingEntry;
 use parking_lot::RwLock;
 
 use crate::config::Settings;

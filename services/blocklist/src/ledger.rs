@@ -4,11 +4,11 @@
 //! Invariants: a key is in `next_checks` at most once, at the time in its record. Exactly the
 //! current blocks and trials are published. A repeated fact is added once.
 
-mod dedupe;
 mod evidence;
 mod invariants;
 mod items;
 mod nodes;
+mod repeated_keys;
 mod requests;
 mod strategy_eval;
 
@@ -20,7 +20,7 @@ use hayward_blocklist_api::BlockEntry;
 use hayward_blocklist_domain::brake_check::BrakeCheck;
 use hayward_blocklist_domain::{Block, Fact, FactLog, NodeFact, Rule};
 use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
-use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry};
+use hayward_rm_scheduler_api::node_publications::{ClearingEntry, FactEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;

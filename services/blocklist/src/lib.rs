@@ -30,7 +30,7 @@ use std::sync::Arc;
 use hayward_blocklist_api::BLOCKS;
 pub use hayward_publication::service::Running;
 use hayward_publication::service::ServiceSpec;
-use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
+use hayward_rm_scheduler_api::node_publications::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::http::openapi::Description;
 use hayward_service::runtime::shutdown::Shutdown;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_blocklist_api::{
     BlockAction, BlockEntry, BlockView, EvacuationBlocker, EvacuationProgress, InForce,
 };
-use hayward_rm_scheduler_api::evidence::{Blocker, ClearingEntry};
+use hayward_rm_scheduler_api::node_publications::{Blocker, ClearingEntry};
 use hayward_vocabulary::Timestamp;
 
 pub type Evacuations = BTreeMap<String, ClearingEntry>;

@@ -1,7 +1,7 @@
 //! Wire types of blocklist: items, and the entries of its publication `blocks`, which only
 //! rm-scheduler follows (D15).
 
-mod change;
+mod change_feed;
 mod evidence;
 mod strategy;
 mod view;
@@ -12,7 +12,7 @@ use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use change::{ChangeKind, ChangeReason, FeedChange, FeedChanges};
+pub use change_feed::{ChangeKind, ChangeReason, FeedChange, FeedChanges};
 pub use evidence::{
     Cost, Evidence, EvidenceFact, FactKind, FailureAnswer, FailureLocation, FailureReport,
     PastBlock, RuleScore,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, WorkId};
 
-use crate::fact::{Blame, Fact, NodeFact};
+use crate::node_fact::{Blame, Fact, NodeFact};
 
 /// Minimum number of distinct jobs whose ambiguous failures together count against a node.
 const MIN_JOBS: usize = 3;

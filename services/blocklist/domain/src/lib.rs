@@ -10,17 +10,17 @@
 
 pub mod backoff;
 pub mod block;
+pub mod block_key_state;
 pub mod brake_check;
 pub mod brakes;
-pub mod canary;
-pub mod fact;
 pub mod fact_log;
-pub mod key_state;
+pub mod node_fact;
 pub mod rule;
+pub mod trial_verdict;
 
 pub use block::{Action, Block};
+pub use block_key_state::{Canary, KeyState, Outcome};
 pub use brakes::{BrakeReason, Brakes, PoolCounts};
-pub use fact::{Attempt, Blame, Fact, NodeFact};
 pub use fact_log::{FactLog, Window};
-pub use key_state::{Canary, KeyState, Outcome};
+pub use node_fact::{Attempt, Blame, Fact, NodeFact};
 pub use rule::{ClassPolicy, Proposal, Rule, Score};

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::block::{Action, STRATEGY_PREFIX};
-use crate::fact::{Blame, Fact, NodeFact};
 use crate::fact_log::{FactLog, Window};
+use crate::node_fact::{Blame, Fact, NodeFact};
 
 /// Window of rules that act on a single fact, in milliseconds.
 const SINGLE_FACT_WINDOW_MS: u64 = 600_000;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_blocklist_domain::{BrakeReason, PoolCounts};
 use hayward_publication::{Change, Followed, Update};
-use hayward_rm_scheduler_api::evidence::MachineEntry;
+use hayward_rm_scheduler_api::node_publications::MachineEntry;
 
 /// Failures of nodes within this many milliseconds may be a storm, during which no node is blocked
 /// automatically (B1).

@@ -10,7 +10,7 @@ use hayward_vocabulary::NodeName;
 
 use super::items::AddBlock;
 use super::nodes::BlockedNode;
-use super::{Ledger, dedupe};
+use super::{Ledger, repeated_keys};
 use crate::error::Refusal;
 use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE_COPY, block_entry};
 use crate::store::{Rows, StrategyRow};
@@ -41,8 +41,8 @@ impl Ledger {
         let first_change = batch.rows.changes.len();
         let items = requests.items.iter();
         let results = items.map(|it| (&it.key, self.add_single(it, requests, moment, batch)));
-        let results = dedupe::merge_results(results.collect());
-        dedupe::merge_changes(&mut batch.rows.changes, first_change);
+        let results = repeated_keys::merge_results(results.collect());
+        repeated_keys::merge_changes(&mut batch.rows.changes, first_change);
         Ok(results)
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockEntry, BlockEvent};
 use hayward_blocklist_domain::backoff::{self, LastBlock};
-use hayward_blocklist_domain::canary::{self, Verdict};
+use hayward_blocklist_domain::trial_verdict::{self, Verdict};
 use hayward_blocklist_domain::{Action, Block, Fact, Proposal, rule};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
@@ -110,7 +110,7 @@ impl Ledger {
         let key = Key::for_node(node);
         let record = self.keys.get_mut(&key)?;
         let canary = record.state.canary.clone()?;
-        match canary::judge_fact(&self.facts, node, fact, OTHER_NODE_WINDOW_MS) {
+        match trial_verdict::judge_fact(&self.facts, node, fact, OTHER_NODE_WINDOW_MS) {
             Verdict::Undecided => None,
             Verdict::Passed => {
                 record.state.canary = None;

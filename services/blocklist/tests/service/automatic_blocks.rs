@@ -6,7 +6,7 @@ use hayward_blocklist::Settings;
 use hayward_blocklist_api::{
     BlockEntry, BlockEvent, BlockHistory, ChangeKind, ChangeReason, StrategyView,
 };
-use hayward_rm_scheduler_api::evidence::What;
+use hayward_rm_scheduler_api::node_publications::What;
 use hayward_testkit::until;
 use serde_json::json;
 
@@ -28,7 +28,10 @@ fn duration_ms(entry: &BlockEntry) -> u64 {
 fn three_failures(
     node: &str,
     suffix: &str,
-) -> Vec<(String, hayward_rm_scheduler_api::evidence::FactEntry)> {
+) -> Vec<(
+    String,
+    hayward_rm_scheduler_api::node_publications::FactEntry,
+)> {
     let id = |number: u32| format!("alc_{node}{suffix}{number}");
     (0..3)
         .map(|number| failed_launch(&id(number), node))

@@ -1,6 +1,6 @@
 //! A fake rm-scheduler with its three publications.
 
-use hayward_rm_scheduler_api::evidence::{
+use hayward_rm_scheduler_api::node_publications::{
     Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 use hayward_service::runtime::clock::{Clock as _, SystemClock};

@@ -4,7 +4,7 @@ use hayward_vocabulary::UserName;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fact::Attempt;
+use crate::node_fact::Attempt;
 
 pub(crate) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()

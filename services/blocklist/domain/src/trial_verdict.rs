@@ -2,8 +2,8 @@
 
 use hayward_vocabulary::NodeName;
 
-use crate::fact::{Blame, Fact, NodeFact};
 use crate::fact_log::{FactLog, Window};
+use crate::node_fact::{Blame, Fact, NodeFact};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
