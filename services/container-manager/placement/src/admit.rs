@@ -5,7 +5,7 @@
 
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
-use crate::environment::{
+use crate::container_access::{
     Environment, conflicting_partner, current_container, is_unlisted, is_up, last_known_host,
     partners,
 };

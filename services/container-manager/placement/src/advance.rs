@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{Timestamp, WorkId};
 
-use crate::environment::Environment;
+use crate::container_access::Environment;
 use crate::events::{self, PlacementEvent};
 use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 use crate::placement_request::{Placement, Progress};

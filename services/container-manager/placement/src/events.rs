@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::WorkId;
 
-use crate::environment::LiveContainer;
+use crate::container_access::LiveContainer;
 use crate::placement_request::Placement;
 use crate::status::{Reason, Status};
 

@@ -11,7 +11,7 @@
 
 mod admit;
 mod advance;
-mod environment;
+mod container_access;
 mod events;
 mod model;
 mod placement_request;
@@ -20,7 +20,7 @@ mod status;
 mod step;
 mod takeover;
 
-pub use environment::{Environment, LiveContainer, LiveState};
+pub use container_access::{Environment, LiveContainer, LiveState};
 pub use events::PlacementEvent;
 pub use model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 pub use placement_request::{Placement, Progress, ResourceRequest};

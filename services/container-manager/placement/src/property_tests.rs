@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::environment::{Environment, LiveState};
+use crate::container_access::{Environment, LiveState};
 use crate::placement_request::Placement;
 use crate::status::Status;
 use crate::test_fleet::{TestFleet, host, work};

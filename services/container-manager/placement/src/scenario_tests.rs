@@ -9,7 +9,7 @@ mod failures_and_restarts;
 mod node_loss;
 mod standbys;
 
-use crate::environment::LiveState;
+use crate::container_access::LiveState;
 use crate::model::{Refusal, Submitted};
 use crate::status::{Phase, QueueReason, Reason, Status};
 use crate::test_fleet::{TestFleet, host, work};

@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
+use crate::container_access::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::TimeLimits;
 use crate::placement_request::Placement;
 use crate::status::{ANY_HOST, Phase, Reason, Status};

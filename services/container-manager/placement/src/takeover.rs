@@ -6,7 +6,7 @@
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
-use crate::environment::{
+use crate::container_access::{
     Environment, LiveState, current_container, is_unlisted, last_known_host, partners,
 };
 use crate::placement_request::{Placement, Progress};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
-use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
+use crate::container_access::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 use crate::placement_request::Placement;
 use crate::placements::Placements;

@@ -6,7 +6,7 @@
 //! processor `1` on `c`; `d` is free.
 
 use super::{assert_failed, assert_refused, assert_succeeded, launch_successor};
-use crate::environment::LiveState;
+use crate::container_access::LiveState;
 use crate::status::{Phase, Reason, Status};
 use crate::test_fleet::{LIMITS, TestFleet, host, work};
 
