@@ -4,7 +4,9 @@
 //! its stage, and the brake counts a node in the pool that its agent names.
 
 use hayward_publication::{Batch, Change, Moment, Update};
-use hayward_rm_scheduler_api::evidence::{CLEARINGS, ClearingEntry, MACHINES, MachineEntry};
+use hayward_rm_scheduler_api::node_publications::{
+    CLEARINGS, ClearingEntry, MACHINES, MachineEntry,
+};
 use hayward_vocabulary::NodeName;
 
 use crate::commands::Cause;

@@ -4,7 +4,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Reply, Update};
-use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
+use hayward_rm_scheduler_api::node_publications::{ClearingEntry, MachineEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;

@@ -1,8 +1,8 @@
 //! Handlers of commands. Each handler validates its command first. It then changes the state, the
 //! rows and the publication together.
 
+mod agent_identity;
 mod drain;
-mod identity;
 
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NODES, NodeEntry};
@@ -12,9 +12,9 @@ use hayward_vocabulary::NodeName;
 
 use crate::command::{ReceivedHeartbeat, VaryNode};
 use crate::error::Refusal;
-use crate::format;
 use crate::ledger::Ledger;
 use crate::model::{ClaimLimits, Node, pool_of};
+use crate::state_conversions;
 use crate::store::{DrainRow, Rows};
 
 /// Event that led to a judgement of a node, for the history.
@@ -66,7 +66,9 @@ impl Ledger {
         self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
         Ok(HeartbeatAnswer {
-            health: format::to_api_health(node.map_or(Health::Suspect, |node| node.health)),
+            health: state_conversions::to_api_health(
+                node.map_or(Health::Suspect, |node| node.health),
+            ),
             schedulable: node.is_none_or(|node| node.schedulable),
             heartbeat_ms: self.context.period_ms(),
             lease_ms: Some(self.context.lease_ms),
@@ -251,7 +253,7 @@ impl Ledger {
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         if node.health != Health::Lost {
             let advice = removal_advice(node.health, node.schedulable);
-            let health = format::health_name(node.health);
+            let health = state_conversions::health_name(node.health);
             return Err(Refusal::NotLost {
                 node: name.clone(),
                 health,

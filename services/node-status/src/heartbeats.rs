@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use hayward_node_status_api::Metrics;
 use hayward_node_status_api::drain::DrainState;
-use hayward_node_status_domain::{Next, lease::LossDelay};
+use hayward_node_status_domain::{Next, lease_forecast::LossDelay};
 use hayward_vocabulary::{NodeName, Size};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;

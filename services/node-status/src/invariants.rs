@@ -3,7 +3,7 @@
 
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
-use hayward_node_status_domain::overdue::late_judgement;
+use hayward_node_status_domain::overdue_judgement::late_judgement;
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use hayward_node_status_api::NodeEntry;
 use hayward_node_status_domain::Brake;
 use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
-use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
+use hayward_rm_scheduler_api::node_publications::{ClearingEntry, MachineEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use hayward_node_status_api::NODES;
-use hayward_node_status_domain::lease::LossDelay;
+use hayward_node_status_domain::lease_forecast::LossDelay;
 use hayward_node_status_domain::{self as domain, Health, Judgement, judge};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::commands::Cause;
 use crate::context::Context;
-use crate::format;
 use crate::ledger::Ledger;
 use crate::metrics;
 use crate::model::Node;
+use crate::state_conversions;
 use crate::store::{ChangeRow, NodeRow, Rows};
 
 /// Number of changes after which the history of a node is trimmed.
@@ -224,7 +224,7 @@ impl Ledger {
             batch.rows.changes.push(ChangeRow {
                 node: name.clone(),
                 at: moment.now,
-                health: format::health_name(node.health),
+                health: state_conversions::health_name(node.health),
                 schedulable: node.schedulable,
                 reason,
                 by: cause.by,

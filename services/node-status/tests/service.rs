@@ -4,20 +4,20 @@
 
 #[path = "service/agents.rs"]
 mod agents;
-#[path = "service/details.rs"]
-mod details;
 #[path = "service/drains.rs"]
 mod drains;
 #[path = "service/dry_runs.rs"]
 mod dry_runs;
+#[path = "service/duplicate_agents.rs"]
+mod duplicate_agents;
 #[path = "service/fake_scheduler.rs"]
 mod fake_scheduler;
 #[path = "service/fixture.rs"]
 mod fixture;
-#[path = "service/identity.rs"]
-mod identity;
 #[path = "service/invariants.rs"]
 mod invariants;
+#[path = "service/node_details.rs"]
+mod node_details;
 #[path = "service/operators.rs"]
 mod operators;
 

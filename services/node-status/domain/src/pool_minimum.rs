@@ -25,7 +25,7 @@ pub enum BrokenLimit {
     },
 }
 
-/// Number of nodes that may always be unavailable. [`crate::brake`] treats three missing nodes as
+/// Number of nodes that may always be unavailable. [`crate::loss_brake`] treats three missing nodes as
 /// an incident, and two as none.
 const ALWAYS_ALLOWED: u64 = 2;
 

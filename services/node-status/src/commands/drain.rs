@@ -4,15 +4,15 @@
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_node_status_domain::pool_minimum::{self, PoolMinimum};
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::evidence::ClearingEntry;
+use hayward_rm_scheduler_api::node_publications::ClearingEntry;
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::Cause;
 use crate::command::DrainNode;
 use crate::error::Refusal;
-use crate::format;
 use crate::ledger::Ledger;
 use crate::model::{Drain, Node, validate_drain_request};
+use crate::state_conversions;
 use crate::store::{DrainRow, Rows};
 
 impl Ledger {
@@ -218,14 +218,17 @@ impl Ledger {
             return;
         };
         let (stage, why) = drain.judge(self.find_clearing(name, drain), moment.now);
-        let state = format::to_api_drain_state(stage);
+        let state = state_conversions::to_api_drain_state(stage);
         let number = drain.number;
         if state != drain.state {
             if let Some(drain) = self.drains.get_mut(name) {
                 drain.state = state;
                 drain.state_since = moment.now;
             }
-            let event = format!("drain {number} {}: {why}", format::drain_state_name(state));
+            let event = format!(
+                "drain {number} {}: {why}",
+                state_conversions::drain_state_name(state)
+            );
             let cause = Cause {
                 publish: true,
                 event: Some(event),

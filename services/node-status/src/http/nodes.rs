@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_node_status_api::{
     LeaseView, NODES, Next, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
 };
-use hayward_node_status_domain::{Due, lease};
+use hayward_node_status_domain::{Due, lease_forecast};
 use hayward_service::Listing;
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
@@ -48,7 +48,7 @@ fn to_node_view(app: &App, entry: NodeEntry) -> NodeView {
     let now_ms = heartbeats.now_ms();
     let (limits, lease_ms) = (app.context.limits, app.context.lease_ms);
     let since_ms = now_ms.saturating_sub(heartbeat_age_ms);
-    let forecast = lease::forecast(since_ms, lease_ms, limits, details.loss_delay);
+    let forecast = lease_forecast::forecast(since_ms, lease_ms, limits, details.loss_delay);
     let remaining_ms = |at: u64| at.saturating_sub(now_ms);
     NodeView {
         entry,

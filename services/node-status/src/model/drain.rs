@@ -7,11 +7,11 @@ use hayward_node_status_api::{DrainOrder, Next};
 use hayward_node_status_domain::drain::{
     self as domain, DrainFacts, DrainStage, LATE_MS, SchedulerProgress,
 };
-use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, ClearingEntry};
+use hayward_rm_scheduler_api::node_publications::{Blocker, BlockerReason, ClearingEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::error::Refusal;
-use crate::format;
+use crate::state_conversions;
 
 /// Maximum time until the deadline, in milliseconds.
 const MAX_DEADLINE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -88,7 +88,7 @@ impl Drain {
         });
         let passed_deadline = self.deadline.filter(|deadline| *deadline <= now);
         domain::judge(&DrainFacts {
-            before: format::to_drain_stage(self.state),
+            before: state_conversions::to_drain_stage(self.state),
             paused: self.paused,
             late_ms: passed_deadline.map(|deadline| now.ms_since(deadline)),
             scheduler,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hayward_node_status_api::{Heartbeat, Inventory, NodeEntry};
-use hayward_node_status_domain::lease::LossDelay;
+use hayward_node_status_domain::lease_forecast::LossDelay;
 use hayward_node_status_domain::{
     AgentInstances, Brake, FlapCounter, Health, NodeFacts, claimed_size::clamp_to_limit,
 };
@@ -11,8 +11,8 @@ use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use super::{ClaimLimits, Drain};
 use crate::context::Context;
-use crate::format;
 use crate::heartbeats::{HeartbeatState, NodeDetails};
+use crate::state_conversions;
 
 /// Pool of a node if its agent names none.
 pub const DEFAULT_POOL: &str = "default";
@@ -138,8 +138,8 @@ impl Node {
             };
             lines.push(format!(
                 "{change} from {} to {}",
-                format::size_text(&before),
-                format::size_text(&after)
+                state_conversions::size_text(&before),
+                state_conversions::size_text(&after)
             ));
         }
         if self.inventory.capacity != *claimed {
@@ -151,8 +151,12 @@ impl Node {
     /// Returns the history text for a claim above the limit.
     pub fn clamped_claim_text(&self, claimed: &Size) -> Option<String> {
         let allowed = self.clamp_size(claimed);
-        let (claimed, allowed) = (claimed != &allowed)
-            .then(|| (format::size_text(claimed), format::size_text(&allowed)))?;
+        let (claimed, allowed) = (claimed != &allowed).then(|| {
+            (
+                state_conversions::size_text(claimed),
+                state_conversions::size_text(&allowed),
+            )
+        })?;
         Some(format!("claims {claimed}, limited to {allowed}"))
     }
 
@@ -225,7 +229,7 @@ impl Node {
             capacity: self.capacity(),
             labels: self.inventory.labels.clone(),
             runtimes: self.inventory.runtimes.clone(),
-            health: format::to_api_health(self.health),
+            health: state_conversions::to_api_health(self.health),
             schedulable: self.schedulable,
             reason: self.reason(drain),
             since: self.since,

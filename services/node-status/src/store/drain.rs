@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-use crate::format;
 use crate::model::Drain;
+use crate::state_conversions;
 
 /// One row of the table.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl DrainRow {
             began_ms: drain.began.unix_ms(),
             deadline_ms: drain.deadline.map(Timestamp::unix_ms),
             paused: drain.paused,
-            state: format::drain_state_name(drain.state),
+            state: state_conversions::drain_state_name(drain.state),
             state_since_ms: drain.state_since.unix_ms(),
         }
     }
@@ -53,7 +53,7 @@ pub async fn load_drains(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Dra
             began: Timestamp::from_unix_ms(row.began_ms),
             deadline: row.deadline_ms.map(Timestamp::from_unix_ms),
             paused: row.paused,
-            state: format::parse_drain_state(&row.state),
+            state: state_conversions::parse_drain_state(&row.state),
             state_since: Timestamp::from_unix_ms(row.state_since_ms),
             running: None,
             next_check: None,

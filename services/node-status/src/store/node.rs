@@ -7,8 +7,8 @@ use hayward_node_status_domain::{AgentInstances, FlapCounter};
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-use crate::format;
 use crate::model::Node;
+use crate::state_conversions;
 
 /// One row of the table.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl NodeRow {
             boot_id: node.boot_id.clone(),
             agent_instance: node.agent_instance.clone(),
             quiesced: node.quiesced,
-            health: format::health_name(node.health),
+            health: state_conversions::health_name(node.health),
             health_reason: node.health_reason.clone(),
             schedulable: node.schedulable,
             off_reason: node.off_reason.clone(),
@@ -89,7 +89,7 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
             claim_limits: None,
             agent_instance: row.agent_instance,
             quiesced: row.quiesced,
-            health: format::parse_health(&row.health),
+            health: state_conversions::parse_health(&row.health),
             health_reason: row.health_reason,
             schedulable: row.schedulable,
             off_reason: row.off_reason,

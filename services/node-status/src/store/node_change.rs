@@ -4,7 +4,7 @@ use hayward_node_status_api::NodeChange;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::{PgConnection, PgPool};
 
-use crate::format;
+use crate::state_conversions;
 
 /// Minimum number of changes stored per node. Older changes are deleted.
 const MIN_CHANGES: i64 = 200;
@@ -89,7 +89,7 @@ pub async fn load_history(
         .map(|row| {
             let change = NodeChange {
                 at: Timestamp::from_unix_ms(row.at_ms),
-                health: format::parse_published_health(&row.health),
+                health: state_conversions::parse_published_health(&row.health),
                 schedulable: row.schedulable,
                 reason: row.reason,
                 by: row.by,

@@ -1,6 +1,6 @@
 //! A fake rm-scheduler. It publishes the progress of drains, and the pools of nodes by policy.
 
-use hayward_rm_scheduler_api::evidence::{
+use hayward_rm_scheduler_api::node_publications::{
     Blocker, BlockerReason, CLEARINGS, ClearingEntry, MACHINES, MachineEntry,
 };
 use hayward_testkit::{Feed, start_neighbour};

@@ -7,9 +7,9 @@ use hayward_vocabulary::{NodeName, Size, Timestamp};
 use super::Cause;
 use crate::command::IdentifyNode;
 use crate::error::Refusal;
-use crate::format;
 use crate::ledger::Ledger;
 use crate::model::{ClaimLimits, NewEnrolment};
+use crate::state_conversions;
 use crate::store::Rows;
 
 /// Maximum number of refused agent instances per node.
@@ -112,7 +112,7 @@ fn limits_text(claim_limits: Option<&ClaimLimits>) -> String {
         return "enrolled without a limit".to_owned();
     };
     let limit = (*max_size != Size::default())
-        .then(|| format!("for at most {}", format::size_text(max_size)));
+        .then(|| format!("for at most {}", state_conversions::size_text(max_size)));
     let pool = pool.as_ref().map(|pool| format!("in pool {pool}"));
     let parts: Vec<String> = limit.into_iter().chain(pool).collect();
     format!("enrolled {}", parts.join(", "))
