@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hayward_vocabulary::{AllocationId, Size};
 
-use crate::files::checksum;
+use crate::atomic_files::checksum;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Folder below the root for the groups of all agents.

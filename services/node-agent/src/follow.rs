@@ -14,9 +14,9 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use tokio::sync::mpsc;
 
+use crate::atomic_files;
 use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
-use crate::files;
 
 pub use update::{Position, Update};
 
@@ -106,7 +106,7 @@ impl Follower {
         // therefore only logged.
         fault_points::pass(Point::PositionBefore);
         if let Some(path) = &self.position_file
-            && let Err(error) = files::replace_unsynced(path, cursor.as_bytes())
+            && let Err(error) = atomic_files::replace_unsynced(path, cursor.as_bytes())
         {
             tracing::warn!(%error, "cannot store the position in the desired set");
         }

@@ -11,10 +11,10 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use hayward_node_agent_domain::{Doubt, JournalState, Record, journal};
+use hayward_node_agent_domain::{Doubt, JournalState, Record, journal_recovery};
 
+use crate::atomic_files::{self, checksum};
 use crate::fault_points::{self, Point};
-use crate::files::{self, checksum};
 use crate::follow::Position;
 
 /// Number of obsolete bytes that triggers a compaction.
@@ -71,11 +71,11 @@ impl Journal {
         };
         let (records, damaged) = decode(&content);
         let mut state = JournalState::replay(records);
-        let doubt = journal::journal_doubt(&state, damaged, boot_id);
+        let doubt = journal_recovery::journal_doubt(&state, damaged, boot_id);
         state.boot_id = Some(boot_id.to_owned());
         if damaged {
             // Keeps a copy for diagnosis, because the journal is rewritten below.
-            files::replace(&dir.join("journal.damaged"), &content)?;
+            atomic_files::replace(&dir.join("journal.damaged"), &content)?;
         }
         let journal_file = JournalFile::create(path, state.clone())?;
         Ok(OpenedJournal {
@@ -111,7 +111,7 @@ impl Journal {
 impl JournalFile {
     fn create(path: PathBuf, state: JournalState) -> io::Result<Self> {
         let content = encode(&state.to_compact_records())?;
-        let file = files::replace_open(&path, &content)?;
+        let file = atomic_files::replace_open(&path, &content)?;
         let length = content.len() as u64;
         Ok(Self {
             path,

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::files;
+use crate::atomic_files;
 
 /// Returns the milliseconds since the boot, including suspend. All processes see the same time, and
 /// changes of the wall clock have no effect (R4).
@@ -34,7 +34,7 @@ struct StoredLease {
 
 /// Reads the lease. Returns `None` if it is missing, damaged or of another boot.
 pub fn read(file: &Path, boot_id: &str) -> Option<Lease> {
-    let stored: StoredLease = files::read_json(file)?;
+    let stored: StoredLease = atomic_files::read_json(file)?;
     (stored.boot_id == boot_id).then_some(stored.lease)
 }
 
@@ -73,7 +73,7 @@ impl LeaseWriter {
             return Ok(());
         };
         let boot_id = self.boot_id.clone();
-        files::replace_unsynced(file, &serde_json::to_vec(&StoredLease { boot_id, lease })?)
+        atomic_files::replace_unsynced(file, &serde_json::to_vec(&StoredLease { boot_id, lease })?)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
 //! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]). It sends reports of containers
-//! ([`report`]) and their output ([`output`]) to container-manager. It owns a directory with its
+//! ([`report`]) and their output ([`output_sender`]) to container-manager. It owns a directory with its
 //! [`journal`] and one directory per container. Containers outlive the agent, each under its
 //! [`supervisor`]. The agent never decides what should run. If a service is down, only exclusive
 //! work ends, because its [`lease`] expires.
@@ -11,6 +11,7 @@
 //! runs inside containers that work on the tasks of a job.
 
 mod agent;
+mod atomic_files;
 mod backoff;
 mod cgroups;
 mod config;
@@ -20,7 +21,6 @@ mod credentials;
 pub mod fault_points;
 #[cfg(not(feature = "fault-points"))]
 mod fault_points;
-mod files;
 mod follow;
 mod heartbeat;
 mod journal;
@@ -28,7 +28,7 @@ mod lease;
 mod log_segments;
 mod machine;
 mod node_condition;
-mod output;
+mod output_sender;
 mod output_tail;
 mod report;
 mod run_as;
@@ -199,7 +199,7 @@ fn create_reporters(
     identity: Identity,
     runtime: Arc<dyn Runtime>,
     status: watch::Receiver<AgentStatus>,
-) -> (report::Reporter, output::Shipper) {
+) -> (report::Reporter, output_sender::Shipper) {
     let (flushed_sender, flushed) = watch::channel(report::Flushed::default());
     let reporter = report::Reporter {
         client: client.clone(),
@@ -209,7 +209,7 @@ fn create_reporters(
         status: status.clone(),
         flushed,
     };
-    let shipper = output::Shipper {
+    let shipper = output_sender::Shipper {
         client,
         node: identity.node,
         runtime,
@@ -244,7 +244,7 @@ struct Loops {
     heartbeats: heartbeat::Heartbeats,
     follower: follow::Follower,
     reporter: report::Reporter,
-    shipper: output::Shipper,
+    shipper: output_sender::Shipper,
 }
 
 impl Loops {

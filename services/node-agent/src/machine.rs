@@ -9,7 +9,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use hayward_node_agent_domain::condition::allocatable_memory;
+use hayward_node_agent_domain::node_offer::allocatable_memory;
 use hayward_node_status_api::{Metrics, Pressure};
 use hayward_vocabulary::Size;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hayward_node_agent_domain::condition::{self as domain, QuiesceLimits, QuiesceState, Readings};
+use hayward_node_agent_domain::node_offer::{
+    self as domain, QuiesceLimits, QuiesceState, Readings,
+};
 use hayward_node_status_api::{Heartbeat, Inventory, Metrics};
 use tokio::time::Instant;
 

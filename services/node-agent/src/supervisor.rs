@@ -34,9 +34,9 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+use crate::atomic_files;
 use crate::cgroups;
 use crate::fault_points::{self, Point};
-use crate::files;
 use crate::lease::boottime_ms;
 use crate::machine::{self, ProcessIdentity};
 use kill::KillRetry;
@@ -122,7 +122,7 @@ fn supervise(dir: &Path) -> io::Result<()> {
         supervisor: ProcessIdentity::current(),
     };
     fault_points::pass(Point::ClaimBefore);
-    if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
+    if let Err(error) = atomic_files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             send_to_agent(&start_failure(
                 Stage::Setup,
@@ -133,7 +133,7 @@ fn supervise(dir: &Path) -> io::Result<()> {
         return Err(error);
     }
     fault_points::pass(Point::ClaimAfter);
-    let exit = match files::read_json::<LaunchSpec>(&dir.join(ORDER)) {
+    let exit = match atomic_files::read_json::<LaunchSpec>(&dir.join(ORDER)) {
         Some(spec) => Supervisor {
             dir,
             spec,
@@ -150,7 +150,7 @@ fn supervise(dir: &Path) -> io::Result<()> {
         ..exit
     };
     fault_points::pass(Point::ExitBefore);
-    let written = files::replace_json(&dir.join(EXIT), &exit);
+    let written = atomic_files::replace_json(&dir.join(EXIT), &exit);
     fault_points::pass(Point::ExitAfter);
     if written.is_err() {
         // If the disk fails, the agent still receives the exit (I6).
@@ -317,7 +317,7 @@ impl Supervisor<'_> {
         };
         send_to_agent(&started);
         // If this file is missing, a later agent reports `launch_unknown`.
-        let _ = files::replace_json(&self.dir.join(STARTED), &started);
+        let _ = atomic_files::replace_json(&self.dir.join(STARTED), &started);
         fault_points::pass(Point::StartedAfter);
     }
 

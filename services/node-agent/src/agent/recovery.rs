@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hayward_node_agent_domain::{
-    ContainerHistory, Doubt, Evidence, JournalState, Phase, Record, Verdict, journal,
+    ContainerHistory, Doubt, Evidence, JournalState, Phase, Record, Verdict, journal_recovery,
 };
 use hayward_vocabulary::AllocationId;
 
@@ -31,7 +31,7 @@ impl Agent {
                 history.started_at = history.started_at.or(found.started_at);
             }
             let evidence = found.map_or(Evidence::NoTrace, |found| found.evidence);
-            let verdict = journal::judge(&history, evidence, &self.boot_id);
+            let verdict = journal_recovery::judge(&history, evidence, &self.boot_id);
             let ContainerHistory {
                 incarnation, epoch, ..
             } = history;

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 use super::{Event, EventSender, FoundContainer, OutputPiece, RuntimeEvent};
 use crate::run_as::Accounts;
-use crate::{files, log_segments};
+use crate::{atomic_files, log_segments};
 use container_spec::SpecSettings;
 use engine::Engine;
 use folder::{Folder, LaunchRecord};
@@ -254,7 +254,7 @@ fn read_or_create_owner(dir: &Path) -> anyhow::Result<String> {
         return Ok(owner);
     }
     let owner = fresh_uuid().simple().to_string();
-    files::replace(&path, owner.as_bytes()).context("cannot write the owner's mark")?;
+    atomic_files::replace(&path, owner.as_bytes()).context("cannot write the owner's mark")?;
     Ok(owner)
 }
 

@@ -32,7 +32,7 @@ use crate::fault_points::{self, Point};
 use crate::log_segments;
 use crate::run_as::{Account, Accounts};
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
-use crate::{files, lease, tasks};
+use crate::{atomic_files, lease, tasks};
 
 /// Variables that every container inherits from the environment of the agent (S17).
 const INHERITED_VARIABLES: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
@@ -149,7 +149,7 @@ impl Processes {
                 .exclusive
                 .then(|| lease::lease_file(&settings.state_dir)),
         };
-        files::create_json(&dir.join(ORDER), &spec)?;
+        atomic_files::create_json(&dir.join(ORDER), &spec)?;
         fault_points::pass(Point::FolderAfter);
         Ok(dir)
     }
@@ -221,14 +221,14 @@ impl Processes {
     /// Derives the evidence from the files of a directory. If no supervisor has claimed the
     /// directory, none can begin afterwards.
     fn read_evidence(dir: &Path) -> Evidence {
-        if let Some(exit) = files::read_json::<Exit>(&dir.join(EXIT)) {
+        if let Some(exit) = atomic_files::read_json::<Exit>(&dir.join(EXIT)) {
             return Evidence::Exited(exit);
         }
         let claim_without_supervisor = Claim { supervisor: None };
-        if files::create_json(&dir.join(CLAIM), &claim_without_supervisor).is_ok() {
+        if atomic_files::create_json(&dir.join(CLAIM), &claim_without_supervisor).is_ok() {
             return Evidence::NoTrace;
         }
-        let claim = files::read_json::<Claim>(&dir.join(CLAIM));
+        let claim = atomic_files::read_json::<Claim>(&dir.join(CLAIM));
         match claim {
             Some(Claim { supervisor: None }) => Evidence::NoTrace,
             Some(Claim {
@@ -242,14 +242,14 @@ impl Processes {
     /// Reads what a previous agent left in a directory. Watches or ends what is still alive.
     fn inspect(&self, dir: &Path) -> Option<(AllocationId, FoundContainer)> {
         let id = AllocationId::new(dir.file_name()?.to_str()?).ok()?;
-        let Some(spec) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
+        let Some(spec) = atomic_files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
             // Without an order, no supervisor was started.
             tracing::warn!(container = %id, "an unfinished directory is removed");
             let _ = fs::remove_dir_all(dir);
             return None;
         };
         let incarnation = spec.incarnation;
-        let started = files::read_json::<Started>(&dir.join(STARTED));
+        let started = atomic_files::read_json::<Started>(&dir.join(STARTED));
         let mut found = FoundContainer {
             incarnation: spec.incarnation,
             epoch: spec.epoch,

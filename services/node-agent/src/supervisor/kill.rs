@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::atomic_files;
 use crate::machine;
 
 /// File written when processes do not end after a kill.
@@ -75,7 +75,7 @@ pub fn report_stuck(dir: &Path) -> Stuck {
         stuck: stuck_reason(&names),
     };
     // The file is for an agent that adopts this supervisor.
-    let _ = files::replace_json(&dir.join(STUCK), &stuck);
+    let _ = atomic_files::replace_json(&dir.join(STUCK), &stuck);
     stuck
 }
 

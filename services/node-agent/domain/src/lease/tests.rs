@@ -1,3 +1,5 @@
+//! Tests that leased work ends before its lease, whatever responses are late or lost.
+
 use super::*;
 use proptest::prelude::*;
 

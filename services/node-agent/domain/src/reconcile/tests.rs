@@ -1,3 +1,5 @@
+//! Tests which actions follow from desired and actual containers.
+
 use super::*;
 use proptest::prelude::*;
 

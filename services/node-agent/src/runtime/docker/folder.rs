@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use hayward_vocabulary::{AllocationId, Exit, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::atomic_files;
 
 const LAUNCH_RECORD: &str = "order.json";
 const START_REQUESTED: &str = "start-asked";
@@ -47,16 +47,16 @@ impl Folder {
     /// Creates the folder, which must not exist.
     pub fn create(&self, record: &LaunchRecord) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
-        files::replace_json(&self.0.join(LAUNCH_RECORD), record)
+        atomic_files::replace_json(&self.0.join(LAUNCH_RECORD), record)
     }
 
     pub fn read_launch_record(&self) -> Option<LaunchRecord> {
-        files::read_json(&self.0.join(LAUNCH_RECORD))
+        atomic_files::read_json(&self.0.join(LAUNCH_RECORD))
     }
 
     /// Records that the start will be requested. The record is on disk on return.
     pub fn record_start_request(&self) -> io::Result<()> {
-        files::replace(&self.0.join(START_REQUESTED), b"")
+        atomic_files::replace(&self.0.join(START_REQUESTED), b"")
     }
 
     pub fn start_requested(&self) -> bool {
@@ -65,16 +65,16 @@ impl Folder {
 
     pub fn record_start(&self, started: &Started) {
         // A failure is ignored, because a later agent can ask the engine again.
-        let _ = files::replace_json(&self.0.join(STARTED), started);
+        let _ = atomic_files::replace_json(&self.0.join(STARTED), started);
     }
 
     pub fn read_start(&self) -> Option<Started> {
-        files::read_json(&self.0.join(STARTED))
+        atomic_files::read_json(&self.0.join(STARTED))
     }
 
     pub fn record_stop_request(&self) {
         // Without the record, a later agent would attribute the end to the program.
-        if let Err(error) = files::replace(&self.0.join(STOP_REQUESTED), b"") {
+        if let Err(error) = atomic_files::replace(&self.0.join(STOP_REQUESTED), b"") {
             tracing::warn!(folder = %self.0.display(), %error, "cannot record the stop");
         }
     }
@@ -84,11 +84,11 @@ impl Folder {
     }
 
     pub fn write_exit(&self, exit: &Exit) -> io::Result<()> {
-        files::replace_json(&self.0.join(EXIT), exit)
+        atomic_files::replace_json(&self.0.join(EXIT), exit)
     }
 
     pub fn read_exit(&self) -> Option<Exit> {
-        files::read_json(&self.0.join(EXIT))
+        atomic_files::read_json(&self.0.join(EXIT))
     }
 
     /// Returns the path of the folder, which also contains the output.

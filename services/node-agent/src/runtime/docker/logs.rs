@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::engine::{Engine, Fault};
 use super::folder::Folder;
 use super::inspect::{Stage, parse_timestamp};
+use crate::atomic_files;
 use crate::backoff::Backoff;
-use crate::files;
 use crate::log_segments::Segments;
 
 /// Maximum number of pieces written at once.
@@ -172,7 +172,7 @@ struct OutputCopy<'a> {
 impl<'a> OutputCopy<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
         let mut position: CopyPosition =
-            files::read_json(&folder.position_file()).unwrap_or_default();
+            atomic_files::read_json(&folder.position_file()).unwrap_or_default();
         // Output after the last stored position is read again.
         let segments = Segments::resume(folder.dir(), limit, position.bytes)?;
         position.bytes = segments.end();
@@ -199,7 +199,7 @@ impl<'a> OutputCopy<'a> {
 
     fn store_position(&mut self) -> io::Result<()> {
         self.position.bytes = self.segments.end();
-        files::replace_unsynced(
+        atomic_files::replace_unsynced(
             &self.folder.position_file(),
             &serde_json::to_vec(&self.position)?,
         )

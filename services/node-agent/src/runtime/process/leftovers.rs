@@ -11,8 +11,8 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::Signal;
 
 use super::{Event, FoundContainer, Processes};
+use crate::atomic_files;
 use crate::container_processes::{self, ContainerProcess};
-use crate::files;
 use crate::machine::{self, ProcessIdentity};
 use crate::supervisor::{EXIT, STARTED, Started, stuck_reason};
 
@@ -48,7 +48,8 @@ impl Processes {
             // been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
-        let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|started| started.program);
+        let leader =
+            atomic_files::read_json::<Started>(&dir.join(STARTED)).map(|started| started.program);
         let group_processes = leader
             .into_iter()
             .filter(ProcessIdentity::is_alive)
@@ -72,7 +73,7 @@ impl Processes {
 
     /// Kills all leftovers. Returns those that are still alive.
     fn kill_leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<ProcessIdentity> {
-        if let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
+        if let Some(started) = atomic_files::read_json::<Started>(&dir.join(STARTED)) {
             end_group(&started.program);
         }
         for process in self.leftovers(id, dir) {

@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::{Event, Processes};
+use crate::atomic_files;
 use crate::fault_points::{self, Point};
-use crate::files;
 use crate::machine::{self, ProcessIdentity};
 use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, STUCK, Started, Stuck};
 
@@ -122,7 +122,7 @@ impl Processes {
 
     /// Watches a supervisor that an earlier agent started.
     pub(super) fn adopt(&self, id: AllocationId, incarnation: u64, dir: PathBuf, grace: Duration) {
-        let claim = files::read_json::<Claim>(&dir.join(CLAIM));
+        let claim = atomic_files::read_json::<Claim>(&dir.join(CLAIM));
         let handle = claim
             .and_then(|claim| claim.supervisor)
             .as_ref()
@@ -152,12 +152,14 @@ impl Processes {
         let (mut start_reported, mut stuck_reported) = (false, false);
         loop {
             if !start_reported
-                && let Some(started) = files::read_json::<Started>(&dir.join(STARTED))
+                && let Some(started) = atomic_files::read_json::<Started>(&dir.join(STARTED))
             {
                 start_reported = true;
                 self.send_event(id, incarnation, started.to_event()).await;
             }
-            if !stuck_reported && let Some(message) = files::read_json::<Stuck>(&dir.join(STUCK)) {
+            if !stuck_reported
+                && let Some(message) = atomic_files::read_json::<Stuck>(&dir.join(STUCK))
+            {
                 stuck_reported = true;
                 self.send_event(id, incarnation, Event::Stuck(message.stuck))
                     .await;
@@ -183,11 +185,11 @@ impl Processes {
         dir: &Path,
         sent_exit: Option<Exit>,
     ) {
-        let mut exit = files::read_json::<Exit>(&dir.join(EXIT)).or(sent_exit);
+        let mut exit = atomic_files::read_json::<Exit>(&dir.join(EXIT)).or(sent_exit);
         if exit.is_none() {
             // The container has not ended before all its processes are gone (I17).
             self.wait_until_gone(id, incarnation, dir).await;
-            exit = files::read_json::<Exit>(&dir.join(EXIT));
+            exit = atomic_files::read_json::<Exit>(&dir.join(EXIT));
         }
         let exit = exit.unwrap_or_else(|| {
             let started = dir.join(STARTED).exists();

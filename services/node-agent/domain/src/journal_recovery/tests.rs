@@ -1,3 +1,5 @@
+//! Tests what a journal proves after a crash, with random and chosen records.
+
 use super::*;
 use proptest::prelude::*;
 
