@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 pub use hayward_publication::service::Running;
 use hayward_publication::service::ServiceSpec;
-use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
+use hayward_rm_scheduler_api::node_publications::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
 use hayward_service::Shutdown;
 use parking_lot::RwLock;

@@ -1,8 +1,8 @@
 //! Wire types of rm-scheduler: the entries of its publications, and the requests and responses of
 //! its HTTP API.
 
-pub mod evidence;
 pub mod load;
+pub mod node_publications;
 pub mod occupancy;
 pub mod planners;
 pub mod policy;

@@ -7,7 +7,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::evidence::Blocker;
+use crate::node_publications::Blocker;
 use crate::policy::Policy;
 use crate::{VacateReason, WaitReason};
 

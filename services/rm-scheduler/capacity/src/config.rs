@@ -8,7 +8,7 @@ mod acl;
 mod document;
 mod inherited_queue;
 mod limits;
-mod placement;
+mod placement_rules;
 mod translate;
 mod validate;
 

@@ -8,7 +8,7 @@ mod allocations;
 mod gang_refusals;
 mod gangs;
 mod headroom;
-mod open;
+mod read_snapshot;
 
 use std::collections::BTreeMap;
 

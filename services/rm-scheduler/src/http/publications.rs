@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Reader, SinceQuery};
-use hayward_rm_scheduler_api::evidence::{
+use hayward_rm_scheduler_api::node_publications::{
     CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry,
 };
 use hayward_rm_scheduler_api::{

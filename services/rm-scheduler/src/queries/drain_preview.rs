@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_api::WaitReason;
-use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason};
+use hayward_rm_scheduler_api::node_publications::{Blocker, BlockerReason};
 use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview};
 use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};

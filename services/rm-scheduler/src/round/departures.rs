@@ -15,7 +15,7 @@ use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, EvacuationPolicy
 use hayward_node_status_api::{DrainOrder, Health};
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
-use hayward_rm_scheduler_api::evidence::BlockerReason;
+use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
 use hayward_rm_scheduler_domain::evacuation::{DepartureMode, departure_mode};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::evidence::BlockerReason;
+use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_rm_scheduler_domain::evacuation::{LeavingProcess, match_grants};
 use hayward_rm_scheduler_domain::{Plan, Reason, Verdict};

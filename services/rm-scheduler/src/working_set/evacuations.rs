@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_blocklist_api::BlockKind;
 use hayward_node_status_api::Health;
 use hayward_publication::Batch;
-use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason, CLEARINGS, ClearingEntry};
+use hayward_rm_scheduler_api::node_publications::{
+    Blocker, BlockerReason, CLEARINGS, ClearingEntry,
+};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
 use sqlx::PgConnection;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_node_status_api::{Health, NodeEntry};
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::evidence::{
+use hayward_rm_scheduler_api::node_publications::{
     Attempt, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};

@@ -5,7 +5,7 @@ use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::DrainOrder;
-use hayward_rm_scheduler_api::evidence::{BlockerReason, ClearingEntry};
+use hayward_rm_scheduler_api::node_publications::{BlockerReason, ClearingEntry};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
 use hayward_testkit::until;

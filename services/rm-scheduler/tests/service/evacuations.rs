@@ -5,7 +5,7 @@ use hayward_blocklist_api::{BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::{DrainOrder, Health};
-use hayward_rm_scheduler_api::evidence::{BlockerReason, ClearingEntry, FactEntry};
+use hayward_rm_scheduler_api::node_publications::{BlockerReason, ClearingEntry, FactEntry};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::{Apart, Exit, ExitCause, Role};

@@ -4,7 +4,7 @@
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::evidence::{FactEntry, MachineEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, MachineEntry, What};
 use hayward_vocabulary::{Exit, ExitCause};
 
 use super::fixture::{Allocations, Fixture, is_staying};

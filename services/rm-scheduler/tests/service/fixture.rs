@@ -11,7 +11,7 @@ use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::{Publisher, Update, WentBack};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
-use hayward_rm_scheduler_api::evidence::ClearingEntry;
+use hayward_rm_scheduler_api::node_publications::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
 use hayward_service::auth::{Groups, TokenSpec};

@@ -3,7 +3,7 @@
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::evidence::{FactEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Exit, ExitCause, Size};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_container_manager_api::ContainerState;
 use hayward_publication::Update;
-use hayward_rm_scheduler_api::evidence::BlockerReason;
+use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::RoundList;
 use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};

@@ -8,7 +8,7 @@ use super::{
     Faults, JsonPointer,
     document::Document,
     inherited_queue::InheritedQueue,
-    limits, placement,
+    limits, placement_rules,
     translate::{ROOT, is_rooted},
 };
 use crate::amount::amount_text;
@@ -63,7 +63,7 @@ pub(super) fn check(document: &Document, queues: &Queues, faults: &mut Faults) {
         }
     }
     check_queue(&root, faults);
-    placement::check(
+    placement_rules::check(
         queues,
         &JsonPointer::default().child("placement"),
         &document.placement,

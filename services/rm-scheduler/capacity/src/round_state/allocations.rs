@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use hayward_rm_scheduler_domain::{plan::VacateReason, snapshot::BlockEffect};
 use hayward_vocabulary::WorkKind;
 
-use super::{AllocationState, RoundState, open::wait_start};
+use super::{AllocationState, RoundState, read_snapshot::wait_start};
 use crate::{owner_limits::LimitSubject, resource_vec::add};
 
 impl RoundState<'_> {
