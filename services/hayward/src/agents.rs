@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 use crate::local_services::Addresses;
 use crate::prepare;
-use crate::remote_endpoints::RemoteEndpoints;
+use crate::remote_connection_flags::RemoteEndpoints;
 
 /// Time that a terminating agent has to end its containers and itself. The agent is killed after
 /// that time.

@@ -5,10 +5,10 @@
 //! cursors that refer to lost revisions. (R9)
 
 pub mod database;
-pub mod history;
 pub mod manifest;
 pub mod postgres_tool;
 pub mod restore_dump;
+pub mod revision_histories;
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};

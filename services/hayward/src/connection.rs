@@ -15,7 +15,7 @@ use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::UserName;
 
 use crate::output::Output;
-use crate::{prepare, state};
+use crate::{prepare, state_directory};
 
 /// The caller, by its token.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -102,7 +102,7 @@ impl Session {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, value)| is_relevant(name) && !value.is_empty())
             .collect();
-        let state = state.unwrap_or_else(state::default_dir);
+        let state = state.unwrap_or_else(state_directory::default_dir);
         Self {
             out,
             state,
@@ -146,7 +146,7 @@ impl Session {
                 service.variable()
             );
         }
-        let fleet = state::read_fleet(&self.state)?;
+        let fleet = state_directory::read_fleet(&self.state)?;
         let entry = fleet
             .addresses
             .entries()

@@ -9,7 +9,7 @@ use hayward_publication::WENT_BACK;
 use hayward_service::Keys;
 use sqlx::Connection as _;
 
-use crate::backup::history::read_histories;
+use crate::backup::revision_histories::read_histories;
 use crate::prepare;
 
 /// Checks that the database has not gone back in time, because no service would become leader on

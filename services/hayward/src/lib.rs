@@ -13,5 +13,5 @@ pub mod database;
 pub mod local_services;
 pub mod output;
 pub mod prepare;
-pub mod remote_endpoints;
-pub mod state;
+pub mod remote_connection_flags;
+pub mod state_directory;

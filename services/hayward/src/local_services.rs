@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use hayward_service::{ServerSettings, Shutdown};
 use serde::{Deserialize, Serialize};
 
-use crate::remote_endpoints::RemoteEndpoints;
+use crate::remote_connection_flags::RemoteEndpoints;
 
 /// Base addresses of the five services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use hayward::commands::work::{
     apps, cancel, explain, job, jobs, logs, reserve, service, submit, tasks, timeline, watch,
 };
 use hayward::connection::{Access, Session};
-use hayward::output::{Output, fault, is_closed_pipe, note};
+use hayward::output::{Output, error_text, is_closed_pipe, note};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -66,7 +66,7 @@ fn to_exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("hayward: {}", fault::describe(&error)));
+            note(&format!("hayward: {}", error_text::describe(&error)));
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,7 @@
 //! standard output, everything else to standard error.
 
 pub mod bars;
-pub mod fault;
+pub mod error_text;
 pub mod format;
 pub mod reasons;
 pub mod table;

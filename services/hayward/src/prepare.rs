@@ -2,7 +2,7 @@
 //! is idempotent: only missing parts are made. Tokens and certificates are renewed on every call,
 //! and by [`renew`] before they expire.
 
-pub mod authority;
+pub mod certificate_authority;
 pub mod server_certificates;
 
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::history::History;
+use super::revision_histories::History;
 use super::{DUMP, KEYS};
 
 const FILE_NAME: &str = "manifest.json";

@@ -11,8 +11,8 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
 
-use super::history::{History, new_history_statements};
 use super::postgres_tool::{Tool, first_lines};
+use super::revision_histories::{History, new_history_statements};
 use crate::prepare::SERVICES;
 
 /// Database into which a dump is restored.

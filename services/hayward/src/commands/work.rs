@@ -13,7 +13,7 @@ pub mod tasks;
 pub mod timeline;
 pub mod watch;
 
-mod processors;
+mod service_processors;
 
 use anyhow::Context as _;
 use hayward_job_converter_api::{WorkState, WorkView};
@@ -174,7 +174,7 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
         );
     }
     if let Some(deployment) = &view.deployment {
-        processors::add_facts(deployment, &mut facts);
+        service_processors::add_facts(deployment, &mut facts);
     }
     facts.add("process size", format_size(&view.size));
     if let Some(unreachable) = unreachable_text(view.when_unreachable) {
@@ -195,7 +195,7 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
         facts.add("label", format!("{name}={value}"));
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
-    let processors_text = deployment.map(|it| processors::render_table(it, renderer));
+    let processors_text = deployment.map(|it| service_processors::render_table(it, renderer));
     facts.render(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
 }
 

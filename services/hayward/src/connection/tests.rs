@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::local_services::Ports;
-use crate::state::FleetFile;
+use crate::state_directory::FleetFile;
 
 fn session(dir: &std::path::Path, variables: &[(&str, &str)]) -> Session {
     Session {

@@ -16,7 +16,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, Executor as _};
 
 use super::SERVICES;
-use super::authority::{self, Issued};
+use super::certificate_authority::{self, Issued};
 use crate::output::note;
 
 /// `NAME`, or `NAME=DIR` for a copy of the certificate in the directory of the program.
@@ -58,8 +58,9 @@ impl FromStr for Server {
 pub fn renew_certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
     for server in servers {
         let key = read_or_create_key(keys, server)?;
-        let names = authority::subject_names(&server.name, &[]);
-        let Issued { certificate, .. } = authority::issue(keys, &server.name, names, &key)?;
+        let names = certificate_authority::subject_names(&server.name, &[]);
+        let Issued { certificate, .. } =
+            certificate_authority::issue(keys, &server.name, names, &key)?;
         let file = keys.dir().join(format!("tls/{}.pem", server.name));
         write_atomically(&file, &certificate, 0o644)?;
         if let Some(copy_dir) = &server.copy_dir {

@@ -13,15 +13,15 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::backup::database::{Admin, AdminAccess, server_version};
-use crate::backup::history::{History, read_histories};
 use crate::backup::manifest::Manifest;
 use crate::backup::postgres_tool::Tool;
 use crate::backup::restore_dump::check_dump;
+use crate::backup::revision_histories::{History, read_histories};
 use crate::backup::{DUMP, KEYS, copy_keys, create_private_folder};
 use crate::output::format::format_bytes;
 use crate::output::{Output, note, print};
 use crate::prepare::SERVICES;
-use crate::state;
+use crate::state_directory;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
-    let state = state.unwrap_or_else(state::default_dir);
+    let state = state.unwrap_or_else(state_directory::default_dir);
     let now = SystemClock.now();
     let to = arguments
         .to

@@ -17,8 +17,8 @@ use self::live_view::LiveView;
 use self::work::Work;
 use crate::commands::fleet::up::{self, LocalFleet};
 use crate::local_services::Ports;
-use crate::remote_endpoints::RemoteEndpoints;
-use crate::state::State;
+use crate::remote_connection_flags::RemoteEndpoints;
+use crate::state_directory::State;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {

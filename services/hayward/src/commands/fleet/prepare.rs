@@ -14,7 +14,7 @@ use hayward_vocabulary::{NodeName, UserName};
 
 use crate::output::note;
 use crate::prepare::server_certificates::{self, Server};
-use crate::prepare::{self, authority};
+use crate::prepare::{self, certificate_authority};
 
 #[derive(Debug, Clone, clap::Args)]
 #[expect(
@@ -105,7 +105,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let keys = prepare::create_keys(&arguments.keys, &arguments.agents)?;
     if arguments.new_authority {
-        authority::replace_authority(&keys)?;
+        certificate_authority::replace_authority(&keys)?;
         tokio::time::sleep(RELOAD_TIME).await;
     }
     renew_certificates(&keys, &arguments)?;
@@ -168,7 +168,7 @@ fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn renew_certificates(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
-    authority::renew_certificates(keys, &arguments.tls_names)?;
+    certificate_authority::renew_certificates(keys, &arguments.tls_names)?;
     server_certificates::renew_certificates(keys, &arguments.servers)
 }
 
@@ -180,7 +180,7 @@ async fn renew_until_shutdown(keys: &Keys, arguments: &Arguments) -> anyhow::Res
             () = tokio::time::sleep(prepare::RENEWAL_CHECK) => {}
         }
         let renewed = prepare::renew(keys, &clock)?;
-        if authority::is_renewal_due(keys.dir()) {
+        if certificate_authority::is_renewal_due(keys.dir()) {
             renew_certificates(keys, arguments)?;
             println!("certificates are renewed");
             if let Some(url) = &arguments.admin_url

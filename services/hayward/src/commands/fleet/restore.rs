@@ -1,8 +1,8 @@
 //! `hayward restore`: restores a backup, or accepts the content of a database that went back in
 //! time. (R9)
 
-mod accept;
-mod plan;
+mod accept_loss;
+mod describe_effects;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,14 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use crate::backup::copy_keys;
 use crate::backup::database::{Admin, AdminAccess, server_version, setting_names, start_private};
-use crate::backup::history::{History, allow_writes_statement, read_histories, read_writers};
 use crate::backup::manifest::RestoreSource;
 use crate::backup::restore_dump::{Target, Tools};
+use crate::backup::revision_histories::{
+    History, allow_writes_statement, read_histories, read_writers,
+};
 use crate::output::{Output, note, print};
 use crate::prepare::{self, SERVICES};
-use crate::state::{self, State};
+use crate::state_directory::{self, State};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -42,9 +44,9 @@ pub struct Arguments {
 }
 
 pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
-    let state = state.unwrap_or_else(state::default_dir);
+    let state = state.unwrap_or_else(state_directory::default_dir);
     let Some(from) = &arguments.from else {
-        return accept::run(out, &state, &arguments).await;
+        return accept_loss::run(out, &state, &arguments).await;
     };
     let saved = RestoreSource::open(from)?;
     // The lock prevents the start of a fleet in this state directory.
@@ -72,7 +74,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         admin.close().await;
     }
     let (before, after) = result?;
-    let plan = plan::Plan {
+    let plan = describe_effects::Plan {
         saved: &saved,
         before: &before,
     };

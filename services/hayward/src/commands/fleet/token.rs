@@ -11,7 +11,7 @@ use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
 use crate::output::{Output, Renderer, Table};
-use crate::{prepare, state};
+use crate::{prepare, state_directory};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -75,7 +75,11 @@ pub struct TokenEntry {
 }
 
 pub fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
-    let default_keys = || state.unwrap_or_else(state::default_dir).join("keys");
+    let default_keys = || {
+        state
+            .unwrap_or_else(state_directory::default_dir)
+            .join("keys")
+    };
     let keys = Keys::open(arguments.keys.unwrap_or_else(default_keys))?;
     execute(&keys, arguments.action, out)
 }

@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use crate::agents::{self, Agent, AgentLauncher};
 use crate::database::Database;
 use crate::local_services::{Addresses, LocalServiceOptions, LocalServices, Ports};
-use crate::remote_endpoints::RemoteEndpoints;
-use crate::state::State;
-use crate::{prepare, state};
+use crate::remote_connection_flags::RemoteEndpoints;
+use crate::state_directory::State;
+use crate::{prepare, state_directory};
 
 /// Interval between checks whether an agent has ended.
 const AGENT_CHECK: Duration = Duration::from_millis(500);
@@ -82,7 +82,7 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
         ..server_settings(&arguments.remote_endpoints)
     };
     let _telemetry = telemetry::init("up", &settings)?;
-    let state = State::open(dir.unwrap_or_else(state::default_dir))?;
+    let state = State::open(dir.unwrap_or_else(state_directory::default_dir))?;
     let ports = Ports::from(arguments.port);
     let mut local_fleet = LocalFleet::start(state, ports, &arguments, &shutdown).await?;
     println!("{}", greeting(&local_fleet));

@@ -6,9 +6,9 @@ mod agents;
 mod applications;
 mod commits;
 mod containers;
-mod environment;
 mod fleet;
 mod http_client;
+mod keys_and_database;
 mod latency;
 mod load;
 mod report;
@@ -25,7 +25,7 @@ use hayward_service::{Shutdown, telemetry};
 use self::fleet::BenchFleet;
 use self::report::Report;
 use crate::commands::fleet::up;
-use crate::remote_endpoints::RemoteEndpoints;
+use crate::remote_connection_flags::RemoteEndpoints;
 
 /// One benchmark, or several that share a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

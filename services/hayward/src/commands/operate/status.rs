@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{format_duration, sanitize};
-use crate::output::{Renderer, Table, Tone, fault, print, toned};
+use crate::output::{Renderer, Table, Tone, error_text, print, toned};
 
 /// Timeout of a request. A slower service counts as down.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -61,7 +61,7 @@ async fn read_status(session: &Session, service: Service) -> StatusResponse {
         anyhow::Ok(client.get_with_timeout("/v1/status", TIMEOUT).await?)
     };
     response.await.map_err(|error: anyhow::Error| {
-        fault::describe(&error)
+        error_text::describe(&error)
             .lines()
             .next()
             .unwrap_or_default()

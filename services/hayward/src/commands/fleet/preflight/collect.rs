@@ -13,11 +13,11 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::Arguments;
 use super::facts::{Database, Fact, Facts, PendingMigration, Schema};
 use crate::backup::database::{Admin, server_version};
-use crate::backup::history::read_histories;
 use crate::backup::manifest::find_newest;
+use crate::backup::revision_histories::read_histories;
 use crate::commands::operate::doctor::disk_space;
 use crate::connection::{Role, Service, Session};
-use crate::output::fault;
+use crate::output::error_text;
 use crate::prepare::{PUBLICATION, SERVICES};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
 }
 
 fn error_text(error: &anyhow::Error) -> String {
-    let text = fault::describe(error);
+    let text = error_text::describe(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -16,7 +16,7 @@ mod normal_clients;
 
 use std::time::Duration;
 
-use super::environment::Environment;
+use super::keys_and_database::Environment;
 use super::report::{Pair, Report};
 use super::service_process::ServiceProcess;
 use super::to_f64;

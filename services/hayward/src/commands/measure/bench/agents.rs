@@ -14,8 +14,8 @@ use hayward_service::{Client, Keys, SystemClock, TokenSource};
 use hayward_vocabulary::{NodeName, Size};
 use tokio::task::JoinSet;
 
-use super::environment::Environment;
 use super::http_client::{Connection, build_request};
+use super::keys_and_database::Environment;
 use super::report::{Pair, Report};
 use super::service_process::ServiceProcess;
 use super::to_f64;

@@ -24,7 +24,7 @@ use super::report::{Pair, Report};
 use super::to_f64;
 use crate::agents::AgentLauncher;
 use crate::prepare;
-use crate::remote_endpoints::RemoteEndpoints;
+use crate::remote_connection_flags::RemoteEndpoints;
 
 const SOCKET: &str = "/var/run/docker.sock";
 /// Bytes of memory of one container. The value is small, so that a node has space for many

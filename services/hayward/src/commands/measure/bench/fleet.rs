@@ -6,8 +6,8 @@ use hayward_service::Shutdown;
 
 use crate::commands::fleet::up::{self, LocalFleet};
 use crate::local_services::Ports;
-use crate::remote_endpoints::RemoteEndpoints;
-use crate::state::State;
+use crate::remote_connection_flags::RemoteEndpoints;
+use crate::state_directory::State;
 
 pub struct BenchFleet {
     pub fleet: LocalFleet,

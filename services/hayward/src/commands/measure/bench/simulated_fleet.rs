@@ -11,7 +11,7 @@ use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::{NodeName, Timestamp};
 use tokio::process::{Child, Command};
 
-use super::environment::Environment;
+use super::keys_and_database::Environment;
 use super::service_process::ServiceProcess;
 use crate::local_services::{Addresses, Ports};
 

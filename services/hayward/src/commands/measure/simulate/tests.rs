@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::output::fault;
+use crate::output::error_text;
 
 /// Writes the trace and its nodes into a temporary folder.
 fn write_trace() -> tempfile::TempDir {
@@ -223,7 +223,7 @@ fn an_invalid_policy_is_refused() {
     ] {
         let text = good.replace(from, to);
         std::fs::write(&file, &text).unwrap();
-        let fault = fault::describe(&simulate(Output::new(true), &trace).unwrap_err());
+        let fault = error_text::describe(&simulate(Output::new(true), &trace).unwrap_err());
         assert!(fault.contains(expected), "{text}: {fault}");
     }
     std::fs::write(&file, good).unwrap();

@@ -22,7 +22,7 @@ use super::facts::{
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_bytes;
-use crate::output::{fault, parse_response};
+use crate::output::{error_text, parse_response};
 
 /// Timeout of a status request. A slower service counts as down.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &st
 }
 
 fn first_line(error: &anyhow::Error) -> String {
-    let text = fault::describe(error);
+    let text = error_text::describe(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -112,7 +112,7 @@ mod tests {
                 "/classes/low/wieght"
             ]
         );
-        let lines = crate::output::fault::describe(&error);
+        let lines = crate::output::error_text::describe(&error);
         assert!(
             lines.contains("\n  /classes/high/priorty: unknown field"),
             "{lines}"

@@ -1,6 +1,6 @@
 //! Flags for the standby processes of a service, and for its retry limits.
 
-use hayward_job_converter_api::processors::RetriesSubmission;
+use hayward_job_converter_api::service_processors::RetriesSubmission;
 
 use crate::amounts;
 

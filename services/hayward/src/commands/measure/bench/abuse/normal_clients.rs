@@ -12,8 +12,8 @@ use hayward_vocabulary::NodeName;
 use tokio::sync::Mutex;
 
 use super::super::agents::heartbeat_of;
-use super::super::environment::Environment;
 use super::super::http_client::{BlockingConnection, build_request};
+use super::super::keys_and_database::Environment;
 
 /// Number of nodes: an eighth of the 1,000 nodes of the reference load.
 const NODES: usize = 125;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::backup::history::History;
 use crate::backup::manifest::RestoreSource;
+use crate::backup::revision_histories::History;
 use crate::output::{Renderer, Table};
 use crate::prepare::SERVICES;
 

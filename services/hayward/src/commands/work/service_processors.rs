@@ -1,7 +1,7 @@
 //! Describes the deployment of a service and its processors as text. A processor is one process of
 //! a service, with an id that stays.
 
-use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
+use hayward_job_converter_api::service_processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;
 
 use crate::output::format::{enum_text, format_duration};

@@ -11,7 +11,7 @@ use sqlx::Connection as _;
 
 use super::{Arguments, execute_in_one_transaction};
 use crate::backup::database::Admin;
-use crate::backup::history::{
+use crate::backup::revision_histories::{
     History, Writers, allow_writes_statement, new_history_statements, read_histories, read_writers,
 };
 use crate::output::{Output, print};
