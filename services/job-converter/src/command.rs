@@ -17,7 +17,7 @@ use crate::error::Refusal;
 use crate::model::RequestKey;
 use crate::orchestrators::commands::OrchestratorCommand;
 use crate::work::intake::Prepared;
-use crate::work::version::Version;
+use crate::work::service_deployment::Version;
 
 /// A request of a caller, or an update of a followed publication.
 pub enum Command {

@@ -32,7 +32,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::command::Command;
-use crate::managers::ManagerGates;
+use crate::manager_gates::ManagerGates;
 use crate::runner_tokens::RunnerTokens;
 use crate::shared_view::SharedView;
 

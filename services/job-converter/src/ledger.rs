@@ -5,7 +5,6 @@
 //! one piece of work. Only the first full update of a term reads all of it.
 
 pub mod absorb;
-pub mod amend;
 pub mod commands;
 mod dry_run;
 mod endings;
@@ -13,9 +12,10 @@ pub mod idempotency_keys;
 mod invariant_report;
 pub mod last_hosts;
 mod orchestrators;
-mod processors;
 mod restore;
 mod round;
+pub mod service_change;
+mod service_processors;
 pub mod tasks;
 
 use std::collections::{BTreeSet, VecDeque};

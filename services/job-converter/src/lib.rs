@@ -16,7 +16,7 @@ mod error;
 mod http;
 mod invariants;
 mod ledger;
-mod managers;
+mod manager_gates;
 mod metrics;
 mod model;
 mod orchestrators;
@@ -40,7 +40,7 @@ use crate::command::Command;
 pub use crate::config::Settings;
 use crate::http::App;
 use crate::ledger::Ledger;
-use crate::managers::ManagerGates;
+use crate::manager_gates::ManagerGates;
 use crate::runner_tokens::RunnerTokens;
 use crate::shared_view::SharedView;
 

@@ -1,7 +1,7 @@
 //! Work of orchestrators. The work begins, changes and ends with the maps that an orchestrator
 //! sends. One publication per orchestrator lists its work and the allocations of this work.
 //!
-//! `domain/src/orchestrated.rs` decides what a map means. This module applies the decision to rows,
+//! `domain/src/orchestrator_maps.rs` decides what a map means. This module applies the decision to rows,
 //! demand and published allocations. Each orchestrator has its own map state.
 
 mod absorb;
@@ -9,15 +9,15 @@ pub mod commands;
 mod map_entry;
 mod map_result;
 pub mod parse;
+pub mod publish_changes;
 mod published_entries;
-pub mod refresh;
 mod restore;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_api::orchestrators::RefusedEntry;
 use hayward_job_converter_domain::Backoff;
-use hayward_job_converter_domain::orchestrated::MapState;
+use hayward_job_converter_domain::orchestrator_maps::MapState;
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;

@@ -3,11 +3,11 @@
 
 pub mod exits;
 pub mod intake;
-pub mod processors;
-pub mod projections;
+pub mod published_entries;
 pub mod queue_choice;
+pub mod service_deployment;
+pub mod service_processors;
 pub mod validate;
-pub mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
-use hayward_job_converter_domain::processors::{ProcessorId, Processors};
+use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
 use hayward_job_converter_domain::{Backoff, BackoffPolicy, Facts, TaskTable};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::store::Rows;
 use crate::store::past_allocations::PastRow;
 
-use version::Version;
+use service_deployment::Version;
 
 /// Number of attempts of a task, unless its job sets another number.
 pub const DEFAULT_ATTEMPTS: u32 = 3;
@@ -162,7 +162,7 @@ impl Process {
                 .vacate
                 .as_ref()
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone),
-            deployment_number: version::deployment_number(entry),
+            deployment_number: service_deployment::deployment_number(entry),
             exit: entry.exit.clone(),
             up_since: (entry.state == AllocationState::Running)
                 .then(|| entry.running_since.unwrap_or(entry.granted_at)),

@@ -21,10 +21,10 @@ mod late_reports;
 mod managers;
 #[path = "service/orchestrators.rs"]
 mod orchestrators;
-#[path = "service/processors.rs"]
-mod processors;
 #[path = "service/redeploy.rs"]
 mod redeploy;
+#[path = "service/service_processors.rs"]
+mod service_processors;
 #[path = "service/submissions.rs"]
 mod submissions;
 #[path = "service/task_recovery.rs"]

@@ -3,7 +3,7 @@
 
 pub mod applications;
 pub mod orchestrators;
-pub mod processors;
+pub mod service_processors;
 pub mod submission;
 pub mod tasks;
 pub mod unreachable;
@@ -139,7 +139,7 @@ pub struct WorkView {
     pub processes: Vec<ProcessView>,
     /// Only for services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<processors::Deployment>,
+    pub deployment: Option<service_processors::Deployment>,
     /// Submitted choice; absent for `replace`.
     #[serde(default, skip_serializing_if = "WhenUnreachable::is_default")]
     pub when_unreachable: WhenUnreachable,

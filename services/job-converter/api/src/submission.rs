@@ -7,7 +7,7 @@ use hayward_vocabulary::{ContainerForm, NodeName, Size, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::processors::RetriesSubmission;
+use crate::service_processors::RetriesSubmission;
 use crate::unreachable::UnreachableChoice;
 
 /// `POST /v1/jobs`

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::admission::{self, MemberRequest, Outcome};
 use crate::free_capacity::NodeSpace;
-use crate::policy::Admission;
+use crate::gang_admission::{self, MemberRequest, Outcome};
+use crate::gang_policy::Admission;
 use crate::task_groups::TaskGroup;
 use crate::test_application::{app, group, node, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
@@ -52,19 +52,19 @@ impl TestRng {
 }
 
 fn fits(gang: &[MemberRequest], nodes: &[NodeSpace]) -> bool {
-    let outcome = admission::admit(gang, &[], nodes, Admission::Atomic);
+    let outcome = gang_admission::admit(gang, &[], nodes, Admission::Atomic);
     matches!(outcome, Outcome::Complete(_))
 }
 
 /// Returns true if each gang fits alone and both do not fit together.
 fn fits_only_alone(pair: &[Vec<MemberRequest>; 2], nodes: &[NodeSpace]) -> bool {
     let fit_in_order = |first: &[MemberRequest], second: &[MemberRequest]| {
-        let outcome = admission::admit(first, &[], nodes, Admission::Atomic);
+        let outcome = gang_admission::admit(first, &[], nodes, Admission::Atomic);
         let Outcome::Complete(placed) = outcome else {
             return false;
         };
         let mut remaining = nodes.to_vec();
-        admission::subtract_placed(first, &placed, &mut [], &mut remaining);
+        gang_admission::subtract_placed(first, &placed, &mut [], &mut remaining);
         fits(second, &remaining)
     };
     pair.iter().all(|gang| fits(gang, nodes))

@@ -8,12 +8,12 @@ mod replacing;
 
 use std::collections::BTreeMap;
 
-use crate::admission::{self, MemberRequest, Outcome, Shortfall};
 use crate::core::{self, State as Core};
 use crate::frontend::{FailureCode, Input, State as Front};
+use crate::gang_admission::{self, MemberRequest, Outcome, Shortfall};
+use crate::gang_policy::{Admission, Policy, Style};
 use crate::messages::{Termination, ToCore};
-use crate::policy::{Admission, Policy, Style};
-use crate::reason::Reason;
+use crate::no_change_reason::Reason;
 use crate::task::{Event, State as Task};
 use crate::test_application::{TestApplication, app, group, node, size, space, task_id, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
@@ -239,7 +239,7 @@ fn the_nearest_gang_that_fits_is_named() {
         MemberRequest::from(&group("worker", 10, size(2, 0))),
     ];
     let nodes = [space("a", size(7, 0)), space("b", size(7, 0))];
-    let refused = admission::check_feasible(&wanted, &[], &nodes).unwrap_err();
+    let refused = gang_admission::check_feasible(&wanted, &[], &nodes).unwrap_err();
     let missing = 6;
     let group = wanted[1].group.clone();
     assert_eq!(refused.shortfall, Shortfall::Nodes { group, missing });
@@ -247,7 +247,10 @@ fn the_nearest_gang_that_fits_is_named() {
     assert_eq!(nearest, [1, 4]);
     let mut smaller = wanted.to_vec();
     smaller[1].count = 4;
-    assert_eq!(admission::check_feasible(&smaller, &[], &nodes), Ok(()));
+    assert_eq!(
+        gang_admission::check_feasible(&smaller, &[], &nodes),
+        Ok(())
+    );
     assert!(refused.to_string().contains("never fits"));
 }
 
@@ -257,7 +260,7 @@ fn selectors_and_closed_nodes_are_respected() {
     wanted.selector.insert("zone".to_owned(), "z".to_owned());
     let mut spaces = [space("a", size(1, 0)), space("b", size(1, 0))];
     let wanted = [wanted];
-    let admit = |spaces: &[_]| admission::admit(&wanted, &[], spaces, Admission::Atomic);
+    let admit = |spaces: &[_]| gang_admission::admit(&wanted, &[], spaces, Admission::Atomic);
     assert!(matches!(admit(&spaces), Outcome::Waiting(_)));
     spaces[1].labels.insert("zone".to_owned(), "z".to_owned());
     let Outcome::Complete(placed) = admit(&spaces) else {

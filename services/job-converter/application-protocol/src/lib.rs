@@ -10,26 +10,26 @@
 //! result has the transitions and effects, or the reason of a refusal. Repeating an input changes
 //! nothing.
 //!
-//! [`partition`] holds all applications and executes the operations of their owners. [`admission`]
+//! [`partition`] holds all applications and executes the operations of their owners. [`gang_admission`]
 //! and [`waiting_gangs`] decide which gang is placed. The types are stored as rows without
 //! conversion. Timers are stored as absolute times, so a restart restores both machines exactly.
 //!
 //! Queue order, preemption and the placement of single tasks belong to the planner.
 
-pub mod admission;
+pub mod application_managers;
 pub mod core;
 pub mod core_state;
 pub mod failure;
 pub mod free_capacity;
 pub mod frontend;
+pub mod gang_admission;
+pub mod gang_policy;
 pub mod ids;
-pub mod managers;
 pub mod messages;
 pub mod metadata;
+pub mod no_change_reason;
 pub mod operation_results;
 pub mod partition;
-pub mod policy;
-pub mod reason;
 pub mod state_log;
 pub mod task;
 pub mod task_groups;

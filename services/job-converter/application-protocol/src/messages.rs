@@ -7,8 +7,8 @@ use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
 use crate::core_state;
+use crate::gang_policy::Policy;
 use crate::ids::{AppId, GroupName, TaskId};
-use crate::policy::Policy;
 use crate::task_groups::TaskGroup;
 
 /// Why an allocation ends.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::Policy;
+use crate::gang_policy::Policy;
 use crate::task_groups::TaskGroup;
 
 /// Tag with which other implementations put an application in a recovery queue, past all rules.

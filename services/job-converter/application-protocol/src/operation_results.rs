@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::frontend::{self, Failure, Step};
-use crate::reason::Reason;
+use crate::no_change_reason::Reason;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {

@@ -11,8 +11,8 @@ use crate::frontend::{Application, Effect, Failure, Head, Input, State, Step};
 use crate::ids::{AppId, TaskId};
 use crate::messages::{ToCore, ToFront};
 use crate::metadata::Metadata;
+use crate::no_change_reason::Reason;
 use crate::operation_results::{Added, Applied, NotAdded, NotRemoved, TaskAdded, TaskNotAdded};
-use crate::reason::Reason;
 use crate::task::{self, Runtime, Task, TaskSpec};
 
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use crate::core;
 use crate::frontend::Input;
+use crate::gang_policy::{Admission, Policy, Style, WhenShort};
 use crate::messages::{Termination, ToCore, ToFront};
-use crate::policy::{Admission, Policy, Style, WhenShort};
 use crate::task::Event;
 use crate::test_application::{TestApplication, group, node, size, space, task_id};
 

@@ -8,12 +8,12 @@ use hayward_vocabulary::Size;
 
 use crate::core::{self, State as Core};
 use crate::frontend::{Effect, Input, State as Front};
+use crate::gang_policy::{Policy, Style};
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::metadata::Metadata;
+use crate::no_change_reason::Reason;
 use crate::operation_results::{Added, NotRemoved, TaskAdded, TaskNotAdded};
 use crate::partition::{Limits, Partition};
-use crate::policy::{Policy, Style};
-use crate::reason::Reason;
 use crate::task::{Event, State as Task, TaskSpec};
 use crate::task_groups;
 use crate::test_application::{

@@ -8,11 +8,11 @@ use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 use crate::core;
 use crate::free_capacity::NodeSpace;
 use crate::frontend::{self, Effect, Input};
+use crate::gang_policy::Policy;
 use crate::ids::{AppId, GroupName, TaskId};
 use crate::messages::{Ask, Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
-use crate::policy::Policy;
-use crate::reason::Reason;
+use crate::no_change_reason::Reason;
 use crate::task::{self, TaskSpec};
 use crate::task_groups::TaskGroup;
 use crate::waiting_gangs::{AdmissionPass, Decision, decide_all};
@@ -258,7 +258,7 @@ impl TestApplication {
         let core = self.core.as_mut().expect("the application was submitted");
         let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
         for (_, decision) in decide_all(&waiting, &mut pass) {
-            use crate::admission::Outcome::{Complete, Partial};
+            use crate::gang_admission::Outcome::{Complete, Partial};
             if let Decision::Admission(Complete(placed) | Partial { placed, .. }) = decision {
                 let step = self
                     .core

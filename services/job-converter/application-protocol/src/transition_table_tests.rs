@@ -4,7 +4,7 @@
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
 use crate::test_application::{TestApplication, app, metadata, node, task_id};
-use crate::{core, policy::Policy, task};
+use crate::{core, gang_policy::Policy, task};
 
 /// Parses lines such as `Event: From>To, From>To`.
 fn parse_table(list: &str) -> Vec<(String, String, String)> {

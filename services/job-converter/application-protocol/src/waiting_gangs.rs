@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::Timestamp;
 
-use crate::admission::{self, MemberRequest, Outcome, TooLarge};
 use crate::free_capacity::{Level, NodeSpace};
+use crate::gang_admission::{self, MemberRequest, Outcome, TooLarge};
+use crate::gang_policy::Admission;
 use crate::ids::AppId;
-use crate::policy::Admission;
 
 /// A gang that waits for admission or repair.
 #[derive(Debug, Clone)]
@@ -77,15 +77,20 @@ impl AdmissionPass {
     fn decide(&mut self, gang: &WaitingGang) -> Decision {
         let path = gang.path.iter().filter_map(|name| self.levels.get(name));
         let mut levels: Vec<Level> = path.cloned().collect();
-        let outcome = admission::admit(&gang.wanted, &levels, &self.spaces, gang.mode);
+        let outcome = gang_admission::admit(&gang.wanted, &levels, &self.spaces, gang.mode);
         match &outcome {
             Outcome::Complete(placed) | Outcome::Partial { placed, .. } => {
-                admission::subtract_placed(&gang.wanted, placed, &mut levels, &mut self.spaces);
+                gang_admission::subtract_placed(
+                    &gang.wanted,
+                    placed,
+                    &mut levels,
+                    &mut self.spaces,
+                );
                 let changed = levels.into_iter().map(|level| (level.name.clone(), level));
                 self.levels.extend(changed);
             }
             Outcome::Waiting(_) => {
-                let result = admission::check_feasible(&gang.wanted, &levels, &self.empty);
+                let result = gang_admission::check_feasible(&gang.wanted, &levels, &self.empty);
                 if let Err(too_large) = result {
                     return Decision::TooLarge(too_large);
                 }

@@ -1,5 +1,5 @@
 //! Pure logic of job-converter. [`tasks`] has leases and outcomes of tasks. [`demand`],
-//! [`backoff`], and for services [`processors`] compute the demand of work. [`orchestrated`]
+//! [`backoff`], and for services [`service_processors`] compute the demand of work. [`orchestrator_maps`]
 //! compares the maps of orchestrators. [`status`] computes the state that a user sees.
 //!
 //! The crate reads no clock, row or request. Instants are milliseconds, facts are arguments, and
@@ -8,9 +8,9 @@
 
 pub mod backoff;
 pub mod demand;
-pub mod orchestrated;
-pub mod processors;
+pub mod orchestrator_maps;
 pub mod ranges;
+pub mod service_processors;
 pub mod status;
 pub mod tasks;
 

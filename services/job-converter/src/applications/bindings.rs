@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_application_protocol::admission::Placed;
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::free_capacity::NodeSpace;
+use hayward_job_converter_application_protocol::gang_admission::Placed;
 use hayward_job_converter_application_protocol::ids::{AppId, GroupName, TaskId};
 use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use hayward_job_converter_api::{DemandEntry, Part};
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::frontend;
+use hayward_job_converter_application_protocol::gang_policy::Admission;
 use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_job_converter_application_protocol::messages::Termination;
-use hayward_job_converter_application_protocol::policy::Admission;
 use hayward_job_converter_application_protocol::task::State;
 use hayward_job_converter_application_protocol::task_groups::TaskGroup;
 use hayward_vocabulary::{

@@ -2,9 +2,9 @@
 //! JSON pointer (A8).
 
 use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
+use hayward_job_converter_application_protocol::gang_policy::{MAX_SECONDS, Policy};
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
-use hayward_job_converter_application_protocol::policy::{MAX_SECONDS, Policy};
 use hayward_job_converter_application_protocol::task::{
     PlacementConstraints, Runtime, Spread, TaskSpec,
 };

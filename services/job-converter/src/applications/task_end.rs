@@ -3,7 +3,7 @@
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;
-use hayward_job_converter_domain::processors::{Ending, classify_exit};
+use hayward_job_converter_domain::service_processors::{Ending, classify_exit};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;
 

@@ -15,7 +15,7 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 use super::App;
 use super::work;
 use crate::store;
-use crate::work::projections::wire_name;
+use crate::work::published_entries::wire_name;
 
 fn explain(
     app: &App,

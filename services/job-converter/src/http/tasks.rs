@@ -22,7 +22,7 @@ use crate::command::Command;
 use crate::command::{Grant, Lease};
 use crate::store::tasks::{OutcomeRow, outcomes};
 use crate::work::parse_work_id;
-use crate::work::projections::fill_placeholder;
+use crate::work::published_entries::fill_placeholder;
 
 /// Maximum time in milliseconds that a request waits for tasks.
 const MAX_WAIT_MS: u64 = 25_000;

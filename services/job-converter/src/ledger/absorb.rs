@@ -15,7 +15,7 @@ use crate::applications::{self, AllocationChange};
 use crate::store::Rows;
 use crate::store::settled::{BackoffRow, SettledRow};
 use crate::work::exits::{describe_exit, is_caused_by_program};
-use crate::work::projections::FinalState;
+use crate::work::published_entries::FinalState;
 use crate::work::{Process, Work, WorkSpec, parse_work_id};
 
 /// Position of a slot: its work, and its index in the slots of that work.

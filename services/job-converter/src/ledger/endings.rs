@@ -10,7 +10,7 @@ use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;
 use crate::work::Work;
-use crate::work::projections::{FinalState, WorkEnd, final_view};
+use crate::work::published_entries::{FinalState, WorkEnd, final_view};
 
 /// Maximum number of timeline entries of one piece of work.
 const MAX_EVENTS: u32 = 1_000;

@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::AllocationEntry;
 
 use super::Ledger;
 use crate::orchestrators::commands::{Limits, OrchestratorCommand};
-use crate::orchestrators::refresh::RefreshContext;
+use crate::orchestrators::publish_changes::RefreshContext;
 use crate::store::Rows;
 
 impl Ledger {

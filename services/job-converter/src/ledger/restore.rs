@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_job_converter_domain::Backoff;
-use hayward_job_converter_domain::processors::FailureRecord;
+use hayward_job_converter_domain::service_processors::FailureRecord;
 use hayward_publication::Followed;
 use hayward_publication::committer::Moment;
 use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -29,8 +29,8 @@ use crate::store::load::{
 use crate::store::past_allocations::PastRow;
 use crate::store::processors::{LocalityRow, StoredProcessor};
 use crate::work::intake::{Origin, submission_from_row};
-use crate::work::processors::{end_from_name, failover_from_text};
-use crate::work::version::Version;
+use crate::work::service_deployment::Version;
+use crate::work::service_processors::{end_from_name, failover_from_text};
 use crate::work::{Job, Runner, Work, parse_work_id};
 
 /// Creates the error of an unreadable row. It stops the start, because continuing would lose the

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Ledger;
 use crate::store::Rows;
-use crate::work::projections::{self, FinalState, WorkEnd};
+use crate::work::published_entries::{self, FinalState, WorkEnd};
 
 impl Ledger {
     pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
@@ -125,7 +125,7 @@ impl Ledger {
             _ => None,
         };
         if end.is_none() {
-            let view = projections::view(work, verdict);
+            let view = published_entries::view(work, verdict);
             batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
         }
         drop(verdicts);
@@ -136,7 +136,8 @@ impl Ledger {
         if !work.cancelled {
             for slot in 0..work.slots.len() {
                 let grace_ms = shared.settings.stop_grace_ms;
-                if let Some(entry) = projections::demand(work, slot, moment.monotonic_ms, grace_ms)
+                if let Some(entry) =
+                    published_entries::demand(work, slot, moment.monotonic_ms, grace_ms)
                 {
                     batch.publish(DEMAND, "", entry.work.as_str(), &entry);
                     work.slots[slot].task_ms = entry.task_ms;

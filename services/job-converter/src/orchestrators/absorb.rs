@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
 use hayward_job_converter_domain::BackoffPolicy;
-use hayward_job_converter_domain::orchestrated::MapEntry as _;
+use hayward_job_converter_domain::orchestrator_maps::MapEntry as _;
 use hayward_publication::Followed;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;

@@ -6,7 +6,7 @@ use hayward_job_converter_api::orchestrators::{
     MapAnswer, ORCHESTRATED, OrchestratorOrder, OrchestratorView,
 };
 use hayward_job_converter_domain::Backoff;
-use hayward_job_converter_domain::orchestrated::{
+use hayward_job_converter_domain::orchestrator_maps::{
     EndReason, KnownWork, Map, MapEntry as _, MapState, Mark, Outcome, Step,
 };
 use hayward_publication::committer::{Batch, Moment, Reply};

@@ -1,7 +1,7 @@
 //! An entry of a map, for the comparison with the last map and for the demand.
 
 use hayward_job_converter_api::orchestrators::{EntryKind, EntryState, ReportedState, WorkEntry};
-use hayward_job_converter_domain::orchestrated::MapEntry;
+use hayward_job_converter_domain::orchestrator_maps::MapEntry;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, WorkKind};
 

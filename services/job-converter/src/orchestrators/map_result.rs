@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::orchestrators::{MapAnswer, MapCounts, RefusedEntry};
-use hayward_job_converter_domain::orchestrated::{Counts, Ignored, KnownWork, MapEntry as _};
+use hayward_job_converter_domain::orchestrator_maps::{Counts, Ignored, KnownWork, MapEntry as _};
 
 use super::parse::{ParsedMap, refused_entry};
 use super::{Entry, OrchestratorRecord};

@@ -7,7 +7,7 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_job_converter_api::{DemandEntry, NOT_YET_CONSIDERED};
 use hayward_job_converter_domain::compute_demand;
-use hayward_job_converter_domain::orchestrated::EndReason;
+use hayward_job_converter_domain::orchestrator_maps::EndReason;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
 use hayward_vocabulary::{
     Launch, Orchestrated, Program, UserName, WhenUnreachable, WorkId, WorkKind,
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{Entry, OrchestratorRecord, Work};
-use crate::work::projections::wire_name;
+use crate::work::published_entries::wire_name;
 
 /// Maximum number of faults in a view.
 const MAX_FAULTS: usize = 100;

@@ -1,6 +1,6 @@
 //! Converts orchestrators and their work to rows and back.
 
-use hayward_job_converter_domain::orchestrated::{EndReason, KnownWork, MapState, Mark};
+use hayward_job_converter_domain::orchestrator_maps::{EndReason, KnownWork, MapState, Mark};
 use hayward_job_converter_domain::{Backoff, BackoffPolicy};
 use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
 use uuid::Uuid;

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use crate::config::MAX_LEASED;
 use crate::store::work::WorkRow;
-use crate::work::processors;
-use crate::work::projections;
-use crate::work::version::Version;
+use crate::work::published_entries;
+use crate::work::service_deployment::Version;
+use crate::work::service_processors;
 use crate::work::{
     DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, Work, WorkSpec, empty_slots, kind_name,
 };
@@ -45,7 +45,7 @@ pub struct Prepared {
 
 impl Work {
     pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, spec: WorkSpec) -> Self {
-        let processors = processors::from_work(&spec);
+        let processors = service_processors::from_work(&spec);
         let count = processors.as_ref().map_or(1, |it| it.settings().count());
         Self {
             id,
@@ -124,7 +124,7 @@ pub fn prepare(
     let work = Work::new(WorkId::from_uuid(kind, uuid), uuid, origin, spec);
     let mut demand = Vec::with_capacity(work.slots.len());
     for slot in 0..work.slots.len() {
-        if let Some(entry) = projections::demand(&work, slot, 0, origin.stop_grace_ms) {
+        if let Some(entry) = published_entries::demand(&work, slot, 0, origin.stop_grace_ms) {
             demand.push((entry.work.clone(), to_raw_json(&entry)?));
         }
     }
@@ -140,7 +140,7 @@ pub fn prepare(
         groups: groups_json(&origin.groups)?,
     };
     Ok(Prepared {
-        view: to_raw_json(&projections::view(&work, None))?,
+        view: to_raw_json(&published_entries::view(&work, None))?,
         work,
         row,
         demand,

@@ -1,8 +1,8 @@
 //! Validation of submissions. All faults are reported at once, each with a JSON pointer (A8).
 
 mod amounts;
-mod orchestrated;
-mod processors;
+mod orchestrator_map_entry;
+mod service_processors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ const MAX_MILLI_CPU: u64 = 1 << 26;
 const MAX_FAULTS: usize = 100;
 
 pub use amounts::amounts;
-pub use orchestrated::orchestrated;
+pub use orchestrator_map_entry::orchestrated;
 
 #[derive(Default)]
 struct Faults(Vec<FieldFault>);
@@ -365,7 +365,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.check_environment(&service.environment);
     faults.check_directory(service.working_directory.as_ref());
     faults.check_size(service.size.as_ref());
-    processors::check(&mut faults, service);
+    service_processors::check(&mut faults, service);
     faults.check_disruption(service.when_unreachable, service.disruption_limit);
     faults.check_machines(&service.machines);
     faults.check_map("/labels", &service.labels, MAX_LABELS);

@@ -14,7 +14,9 @@ use hayward_vocabulary::{Exit, ExitCause, Program, WorkId};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, refusal};
-use crate::processors::{run_process, submit_service, wait_for_demand, wait_for_deployment};
+use crate::service_processors::{
+    run_process, submit_service, wait_for_demand, wait_for_deployment,
+};
 
 fn service_body(program: &str, instances: u32) -> Value {
     json!({ "name": "echo", "command": [program, "{instance}"], "instances": instances })

@@ -12,7 +12,7 @@ use crate::core::gang::GroupCounters;
 use crate::core::{self, Event, State};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::state_log::StateLog;
 use crate::timers::{ArmedTimers, Timer};
 

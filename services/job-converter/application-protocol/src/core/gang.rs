@@ -8,14 +8,14 @@
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{MemberRequest, Placed};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_SHORT;
+use crate::gang_admission::{MemberRequest, Placed};
+use crate::gang_policy::{Admission, WhenShort};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination, ToFront};
-use crate::policy::{Admission, WhenShort};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::task::Task;
 use crate::task_groups::{TaskGroup, placeholder_size};
 use crate::timers::Timer;

@@ -6,7 +6,7 @@ use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::timers::Timer;
 
 impl Application {

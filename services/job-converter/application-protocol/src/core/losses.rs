@@ -6,7 +6,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use crate::core::application::{Application, Step};
 use crate::ids::TaskId;
 use crate::messages::{Termination, ToFront};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 
 impl Application {
     pub(super) fn on_node_lost(

@@ -5,8 +5,8 @@ use hayward_vocabulary::Timestamp;
 use crate::core::application::{Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_TIMEOUT;
-use crate::policy::Style;
-use crate::reason::{Reason, Refused};
+use crate::gang_policy::Style;
+use crate::no_change_reason::{Reason, Refused};
 use crate::timers::Timer;
 
 impl Application {
@@ -88,8 +88,8 @@ impl Application {
 mod tests {
     use crate::core::{Input, State};
     use crate::frontend::{self, State as Front};
-    use crate::policy::Policy;
-    use crate::reason::Reason;
+    use crate::gang_policy::Policy;
+    use crate::no_change_reason::Reason;
     use crate::test_application::{TestApplication, group, size, space};
 
     #[test]

@@ -13,7 +13,7 @@ use crate::frontend::{self, Event, State};
 use crate::ids::{self, AppId, TaskId};
 use crate::messages::{Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::state_log::StateLog;
 use crate::task::{self, Task};
 

@@ -8,7 +8,7 @@ use crate::frontend::application::{Application, Effect, Step};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::task::{self, Task, TaskSpec};
 
 impl Application {

@@ -7,7 +7,7 @@ use crate::frontend::application::{Application, Effect, Step, Transition};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Termination, ToCore};
-use crate::reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refused};
 use crate::task::{self, Task};
 
 /// A legal transition of a task.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{complete_gang, lose_node, policy};
-use crate::admission::Outcome;
 use crate::core::State as Core;
 use crate::frontend::{self, FailureCode, Input, State as Front};
-use crate::policy::{Policy, Style, WhenShort};
+use crate::gang_admission::Outcome;
+use crate::gang_policy::{Policy, Style, WhenShort};
 use crate::task::{Event, State as Task};
 use crate::test_application::{TestApplication, app, size, space, task_id, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
@@ -266,7 +266,7 @@ fn a_gang_needs_one_member_less_after_its_owner_returns_a_placeholder() {
 #[test]
 fn a_gang_runs_when_its_last_missing_placeholder_is_returned() {
     let partial = Policy {
-        admission: crate::policy::Admission::Partial,
+        admission: crate::gang_policy::Admission::Partial,
         ..Policy::default()
     };
     let mut test_app = super::unplaced_gang(partial);

@@ -3,9 +3,9 @@
 use super::{complete_gang, lose_node, policy};
 use crate::core;
 use crate::frontend;
+use crate::gang_policy::{Policy, Style};
 use crate::messages::{Termination, ToFront};
-use crate::policy::{Policy, Style};
-use crate::reason::Reason;
+use crate::no_change_reason::Reason;
 use crate::task::State as Task;
 use crate::test_application::{TestApplication, group, node, size, space, task_id};
 

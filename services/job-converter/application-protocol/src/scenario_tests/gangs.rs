@@ -6,13 +6,13 @@ use hayward_vocabulary::Size;
 use serde_json::json;
 
 use super::{add_ask, apply, confirm, core_with, place_placeholder, place_task, placeholder};
-use crate::admission::{self, MemberRequest, Shortfall};
 use crate::core::{self, State as Core};
 use crate::free_capacity::{Level, ResourceLimits};
 use crate::frontend::State as Front;
+use crate::gang_admission::{self, MemberRequest, Shortfall};
+use crate::gang_policy::Policy;
 use crate::messages::{Termination, ToFront};
-use crate::policy::Policy;
-use crate::reason::Reason;
+use crate::no_change_reason::Reason;
 use crate::task_groups;
 use crate::test_application::{TestApplication, ask, group, node, size, space, task_id, time};
 
@@ -211,7 +211,7 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         cpu_milli: Some(milli),
         ..ResourceLimits::default()
     };
-    let refused = admission::check_feasible(&wanted, &queue(cpu(1_000)), &nodes).unwrap_err();
+    let refused = gang_admission::check_feasible(&wanted, &queue(cpu(1_000)), &nodes).unwrap_err();
     let short = Shortfall::Limit {
         name: "root.a".to_owned(),
         types: vec!["cpu".to_owned()],
@@ -219,7 +219,7 @@ fn a_gang_larger_than_its_queue_is_rejected() {
     assert_eq!(refused.shortfall, short);
     assert_eq!(refused.nearest.values().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(
-        admission::check_feasible(&wanted, &queue(cpu(100_000)), &nodes),
+        gang_admission::check_feasible(&wanted, &queue(cpu(100_000)), &nodes),
         Ok(())
     );
     let second = ResourceLimits {
@@ -227,7 +227,7 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         ..ResourceLimits::default()
     };
     assert_eq!(
-        admission::check_feasible(&wanted, &queue(second), &nodes),
+        gang_admission::check_feasible(&wanted, &queue(second), &nodes),
         Ok(())
     );
 }

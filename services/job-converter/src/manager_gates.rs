@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use hayward_job_converter_application_protocol::managers::{
+use hayward_job_converter_application_protocol::application_managers::{
     Cause, InvalidManagerList, Manager, Managers,
 };
 use hayward_service::http::problem::{Code, Problem};

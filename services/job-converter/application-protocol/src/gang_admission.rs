@@ -10,8 +10,8 @@ use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::free_capacity::{Level, NodeSpace, max_count};
+use crate::gang_policy::Admission;
 use crate::ids::GroupName;
-use crate::policy::Admission;
 use crate::task_groups::{TaskGroup, multiply};
 
 /// A number of members of one size.

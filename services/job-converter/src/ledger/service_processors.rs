@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::BackoffPolicy;
-use hayward_job_converter_domain::processors::{
+use hayward_job_converter_domain::service_processors::{
     End, Ending, Now, Occupant, Placement, Processors, Timeouts, classify_exit,
 };
 use hayward_publication::committer::{Batch, Moment};
@@ -18,8 +18,8 @@ use super::last_hosts::LastHosts;
 use crate::config::Settings;
 use crate::store::Rows;
 use crate::store::processors::{LocalityRow, ProcessorRow};
-use crate::work::processors::{end_name, failover_text};
-use crate::work::projections::FinalState;
+use crate::work::published_entries::FinalState;
+use crate::work::service_processors::{end_name, failover_text};
 use crate::work::{Process, Slot, Work, WorkSpec};
 
 pub fn now(moment: &Moment) -> Now {
@@ -166,11 +166,12 @@ impl Work {
     /// Returns true if the end uses a counted retry, which replaces the backoff. A failed launch
     /// uses no retry, so the backoff delays the next start.
     pub fn uses_counted_retry(&self, entry: &AllocationEntry) -> bool {
-        let counts_retries = |it: &hayward_job_converter_domain::processors::ProcessorSettings| {
-            it.retries
-                .as_ref()
-                .is_some_and(|retries| retries.count >= 0)
-        };
+        let counts_retries =
+            |it: &hayward_job_converter_domain::service_processors::ProcessorSettings| {
+                it.retries
+                    .as_ref()
+                    .is_some_and(|retries| retries.count >= 0)
+            };
         let has_counted_retries = self
             .processors
             .as_ref()

@@ -1,7 +1,7 @@
 //! Services with standbys, host affinity, counted retries and failover, as seen by the scheduler
 //! and a user.
 
-use hayward_job_converter_api::processors::{Deployment, ProcessorState, ProcessorView};
+use hayward_job_converter_api::service_processors::{Deployment, ProcessorState, ProcessorView};
 use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationEntry, Vacate, VacateReason, WaitReason};
 use hayward_testkit::until;

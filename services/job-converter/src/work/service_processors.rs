@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_api::processors::{
+use hayward_job_converter_api::service_processors::{
     Deployment, FailoverView, FailureView, ProcessorState, ProcessorView,
 };
 use hayward_job_converter_api::submission::ServiceSubmission;
-use hayward_job_converter_domain::processors::{
+use hayward_job_converter_domain::service_processors::{
     Failover, FailureRecord, Processor as DomainProcessor, ProcessorEnd, ProcessorId,
     ProcessorSettings, Processors, Retries, State,
 };
 use hayward_vocabulary::{Apart, NodeName, Processor, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::work::{Process, Work, WorkSpec, version};
+use crate::work::{Process, Work, WorkSpec, service_deployment};
 
 pub fn processor_settings(service: &ServiceSubmission) -> ProcessorSettings {
     let standbys = service.standbys.unwrap_or(0);
@@ -112,7 +112,7 @@ impl Work {
         let variables = [
             ("HAYWARD_PROCESSOR", processor_id.to_string()),
             ("HAYWARD_ROLE", role.to_owned()),
-            (version::DEPLOYMENT_VARIABLE, self.deployment()),
+            (service_deployment::DEPLOYMENT_VARIABLE, self.deployment()),
         ];
         variables
             .map(|(name, value)| (name.to_owned(), value))

@@ -3,13 +3,13 @@
 //! Only a change to the program of the processes makes a new deployment. Counts and retry settings
 //! do not. [`Processors`] derives the next steps from the current state, as after a restart.
 //!
-//! [`Processors`]: hayward_job_converter_domain::processors::Processors
+//! [`Processors`]: hayward_job_converter_domain::service_processors::Processors
 
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::DEMAND;
 use hayward_job_converter_api::submission::ServiceSubmission;
-use hayward_job_converter_domain::processors::ProcessorId;
+use hayward_job_converter_domain::service_processors::ProcessorId;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::WorkId;
@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::absorb::WorkSlot;
-use super::processors::now;
+use super::service_processors::now;
 use crate::command::{Amend, Amended};
 use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::processors::ProcessorRow;
 use crate::store::settled::BackoffRow;
 use crate::store::work::AmendedRow;
-use crate::work::processors::processor_settings;
+use crate::work::service_processors::processor_settings;
 use crate::work::{Process, Slot, Work, WorkSpec, parse_work_id};
 
 /// New submission of a service.
@@ -245,7 +245,7 @@ impl Ledger {
 /// Describes the change in one line, for the timeline.
 fn describe_change(
     work: &Work,
-    after: &hayward_job_converter_domain::processors::ProcessorSettings,
+    after: &hayward_job_converter_domain::service_processors::ProcessorSettings,
     redeployed: bool,
 ) -> String {
     let generation = work.version.generation;
