@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hayward_job_converter_api::processors::{
+use hayward_job_converter_api::service_processors::{
     Deployment, ProcessorState, ProcessorView, RetriesSubmission,
 };
 use hayward_job_converter_api::submission::ServiceSubmission;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use hayward::state::read_fleet;
+use hayward::state_directory::read_fleet;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::{Client, TokenSource};
 use hayward_testkit::until_within;

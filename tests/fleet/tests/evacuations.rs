@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hayward_blocklist_api::{EvacuationPolicy, Evidence};
-use hayward_job_converter_api::processors::RetriesSubmission;
+use hayward_job_converter_api::service_processors::RetriesSubmission;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_rm_scheduler_api::AllocationEntry;

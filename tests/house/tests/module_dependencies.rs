@@ -47,7 +47,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
             "config error invariants store",
             "model",
             "shared_view work",
-            "managers metrics orchestrators runner_tokens",
+            "manager_gates metrics orchestrators runner_tokens",
             "applications",
             "command",
             "ledger",
@@ -57,7 +57,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-node-agent",
         rows: &[
-            "backoff credentials fault_points files log_segments run_as",
+            "atomic_files backoff credentials fault_points log_segments run_as",
             "cgroups follow lease machine",
             "journal container_processes tasks",
             "supervisor",
@@ -65,13 +65,13 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
             "config output_tail",
             "agent",
             "node_condition report",
-            "heartbeat output",
+            "heartbeat output_sender",
         ],
     },
     CrateLayers {
         package: "hayward-node-status",
         rows: &[
-            "config error format heartbeats secret_attempts",
+            "config error heartbeats secret_attempts state_conversions",
             "context",
             "model",
             "command metrics store",

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward::prepare::authority;
+use hayward::prepare::certificate_authority;
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::orchestrators::OrchestratorCreated;
 use hayward_job_converter_api::submission::Submitted;
@@ -214,8 +214,8 @@ async fn a_fleet_on_other_networks_uses_tls_and_runs_work() {
     }
     // The authority and all certificates are replaced while everything runs. One process may see
     // the change before another, which costs some attempts.
-    authority::replace_authority(&fleet.keys).unwrap();
-    authority::renew_certificates(&fleet.keys, &[]).unwrap();
+    certificate_authority::replace_authority(&fleet.keys).unwrap();
+    certificate_authority::renew_certificates(&fleet.keys, &[]).unwrap();
     let submitted = until("a second job to be taken", async || {
         let client = fleet.client("job-converter", "user-ada");
         client
