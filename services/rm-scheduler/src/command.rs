@@ -1,6 +1,6 @@
 //! Commands to the working set, and their responses.
 
-mod pools;
+mod worker_pools;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer};
 use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_domain::Snapshot;
-use hayward_rm_scheduler_domain::snapshot::external::PlannerResponse;
+use hayward_rm_scheduler_domain::snapshot::external_planners::PlannerResponse;
 use hayward_rm_scheduler_policy::{Fault, ParsedPolicy, Rules};
 use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId, WorkKind};
 
 use crate::error::Refusal;
 
-pub use pools::{
+pub use worker_pools::{
     CreatePool, CreatedPool, PoolCall, PoolChange, PoolCommand, PoolReply, StopPool, StoppedPool,
 };
 

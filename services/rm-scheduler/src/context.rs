@@ -1,18 +1,18 @@
 //! State shared by handlers, the committer and background tasks.
 
 mod planner_requests;
-mod pool_events;
 pub mod snapshot_reads;
 pub mod view;
+mod worker_pool_events;
 
 use parking_lot::RwLock;
 
 use crate::config::Settings;
 
 pub use planner_requests::{OutgoingRequest, PlannerRequestSender};
-pub use pool_events::PoolEventSignal;
 use snapshot_reads::SnapshotReads;
 use view::SharedView;
+pub use worker_pool_events::PoolEventSignal;
 
 pub struct Context {
     pub settings: Settings,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::monitor;
+use hayward_rm_scheduler_domain::fleet_invariants;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::block_in_place;
 use sqlx::PgConnection;
@@ -26,17 +26,17 @@ use crate::working_set::carry_over::{self, CarryOver};
 use crate::working_set::evacuations::Evacuations;
 use crate::working_set::external_planners::ExternalPlanners;
 use crate::working_set::failure_evidence::FailureEvidence;
+use crate::working_set::fairness_ledger::Usage;
 use crate::working_set::followed::FollowedInputs;
+use crate::working_set::last_round::Timing;
 use crate::working_set::nodes_on_trial::NodesOnTrial;
 use crate::working_set::planning::Planning;
 use crate::working_set::preemption_spending;
 use crate::working_set::receipts::Receipts;
 use crate::working_set::successor_requests::SuccessorRequests;
 use crate::working_set::successor_search::SuccessorSearch;
-use crate::working_set::timing::Timing;
-use crate::working_set::unreachable::UnreachableWork;
-use crate::working_set::usage::Usage;
 use crate::working_set::verdicts::PublishedVerdicts;
+use crate::working_set::work_on_lost_nodes::UnreachableWork;
 use crate::working_set::worker_pools::{self, WorkerPools};
 use crate::working_set::{Ledger, PolicyInForce};
 
@@ -103,7 +103,7 @@ impl hayward_publication::Ledger for Ledger {
             nodes_on_trial: NodesOnTrial::default(),
             worker_pools: WorkerPools::new(pools),
             external_planners: ExternalPlanners::default(),
-            invariant_memory: monitor::Memory::default(),
+            invariant_memory: fleet_invariants::Memory::default(),
         };
         ledger.index_loaded_allocations();
         ledger.resume_success_timers(moment.monotonic_ms);

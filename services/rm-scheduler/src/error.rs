@@ -1,12 +1,12 @@
 //! Refusals of policy changes and of commands to worker pools, as HTTP problems.
 
-mod pools;
+mod worker_pools;
 
 use hayward_service::http::problem::{Code, Problem};
 
 use hayward_rm_scheduler_policy::Fault;
 
-pub use pools::PoolRefusal;
+pub use worker_pools::PoolRefusal;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {

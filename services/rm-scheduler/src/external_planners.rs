@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_domain::Plan;
-use hayward_rm_scheduler_domain::plan::external::ResponseEffect;
-use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
+use hayward_rm_scheduler_domain::plan::external_planner_effects::ResponseEffect;
+use hayward_rm_scheduler_domain::snapshot::external_planners::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::{
     PlannerRequest, Trees, has_missing_work, relevant_notes,
 };

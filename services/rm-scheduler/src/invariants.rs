@@ -3,9 +3,9 @@
 
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
-use hayward_rm_scheduler_domain::monitor::{self, Account, WaitCheckInput};
+use hayward_rm_scheduler_domain::fleet_invariants::{self, Account, WaitCheckInput};
 use hayward_service::invariants::{TimedFinding, timed_finding};
-use hayward_vocabulary::invariant::{Bound, Finding};
+use hayward_vocabulary::invariant_finding::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
 use crate::context::view::SharedView;
@@ -21,14 +21,14 @@ impl Ledger {
             let is_wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
             let is_awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
             let receipts = view.receipts.values();
-            monitor::check_preemptions(receipts, is_wanted, is_awaited, moment.now)
+            fleet_invariants::check_preemptions(receipts, is_wanted, is_awaited, moment.now)
         }));
         let memory = &mut self.invariant_memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
         let allocations = &self.allocations;
         let grant_count = |work: &WorkId| allocations.last_incarnation(work).unwrap_or(0);
         findings.push(timed_finding(|| {
-            monitor::check_gangs(snapshot, grant_count, memory, now_ms)
+            fleet_invariants::check_gangs(snapshot, grant_count, memory, now_ms)
         }));
         findings.extend(self.check_reasons(&view, moment));
         Findings {
@@ -44,14 +44,14 @@ impl Ledger {
         let mut findings = vec![timed_finding(|| self.accounts_balance())];
         if self.followed.all_answered() {
             findings.push(timed_finding(|| {
-                monitor::check_over_commit(snapshot, sequence)
+                fleet_invariants::check_over_commit(snapshot, sequence)
             }));
             findings.push(timed_finding(|| {
-                monitor::check_blocked_nodes(snapshot, sequence)
+                fleet_invariants::check_blocked_nodes(snapshot, sequence)
             }));
         } else {
             let why = "not all neighbours have been heard in this term";
-            for rule in [monitor::OVER_COMMIT, monitor::BLOCKED] {
+            for rule in [fleet_invariants::OVER_COMMIT, fleet_invariants::BLOCKED] {
                 findings.push(timed_finding(|| Finding::not_checked(rule, why)));
             }
         }
@@ -79,13 +79,13 @@ impl Ledger {
             let entry = &record.entry;
             indexed.add(&entry.user, &entry.class, node, entry.order);
         }
-        monitor::check_accounts(&live, &[planned, indexed])
+        fleet_invariants::check_accounts(&live, &[planned, indexed])
     }
 
     /// Checks that explanations are true and that no idle capacity is left that waiting work could
     /// use.
     fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
-        let rules = [monitor::EXPLAINED, monitor::CONSERVING];
+        let rules = [fleet_invariants::EXPLAINED, fleet_invariants::CONSERVING];
         let all_unchecked = |why: &str| {
             let finding = |rule| timed_finding(|| Finding::not_checked(rule, why));
             rules.map(finding).into()
@@ -107,8 +107,8 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed_finding(|| monitor::check_explanations(&input)),
-            timed_finding(|| monitor::check_work_conserving(&input, memory)),
+            timed_finding(|| fleet_invariants::check_explanations(&input)),
+            timed_finding(|| fleet_invariants::check_work_conserving(&input, memory)),
         ]
     }
 }

@@ -20,8 +20,8 @@ mod invariants;
 mod metrics;
 mod model;
 mod node_space;
-mod policy;
 mod policy_change;
+mod policy_check;
 mod queries;
 mod recorder;
 pub mod replay;
@@ -67,7 +67,7 @@ const PUBLISHED: &[&str] = &[
     FAILURES,
     MACHINES,
     CLEARINGS,
-    policy::POLICY,
+    policy_check::POLICY,
 ];
 
 static SERVICE: ServiceSpec = ServiceSpec {

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_policy::{differences, notes};
 use crate::command::SetPolicy;
 use crate::error::Refusal;
 use crate::model::NewPolicy;
-use crate::policy::{self, InUse};
+use crate::policy_check::{self, InUse};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -60,7 +60,7 @@ impl Ledger {
             });
         }
         let in_use = self.in_use(change.drop_classes);
-        let faults = policy::faults(&change.document.policy, &in_use);
+        let faults = policy_check::faults(&change.document.policy, &in_use);
         let document = change
             .document
             .into_policy(faults)
@@ -85,7 +85,7 @@ impl Ledger {
             changes: shorten(response.changes.clone()),
         });
         self.set_policy(response.view.clone());
-        batch.publish(policy::POLICY, "", "policy", &response.view);
+        batch.publish(policy_check::POLICY, "", "policy", &response.view);
         // The rows of draining queues are written in the transaction of the policy. Otherwise a
         // crash would lose these queues.
         self.write_carried(moment, batch);

@@ -12,7 +12,7 @@
 
 mod carry_out;
 mod departures;
-mod marks;
+mod mark_processes;
 mod reserve_successors;
 
 use std::collections::BTreeSet;

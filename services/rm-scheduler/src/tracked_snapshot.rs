@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use hayward_rm_scheduler_domain::budget::PreemptedQuanta;
-use hayward_rm_scheduler_domain::monitor::Sequence;
-use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
+use hayward_rm_scheduler_domain::fleet_invariants::Sequence;
+use hayward_rm_scheduler_domain::snapshot::external_planners::ExternalPlannerState;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
 use hayward_rm_scheduler_domain::{Snapshot, SnapshotDelta};

@@ -1,6 +1,6 @@
 //! Converts entries of the neighbours to the input of the planner, without decisions.
 
-pub mod entries;
+pub mod published_entries;
 
 use std::collections::BTreeSet;
 

@@ -11,11 +11,13 @@ pub mod carry_over;
 pub mod evacuations;
 pub mod external_planners;
 pub mod failure_evidence;
+pub mod fairness_ledger;
 mod fleet_copy;
 pub mod followed;
-pub mod gang_exchange;
+pub mod last_round;
 pub mod nodes_on_trial;
 pub mod orchestrator_allocations;
+pub mod placeholder_exchange;
 pub(crate) mod planning;
 pub mod preemption_spending;
 mod processes_on_nodes;
@@ -24,10 +26,8 @@ pub mod receipts;
 pub mod successor_requests;
 pub mod successor_search;
 mod text_change_limit;
-pub mod timing;
-pub mod unreachable;
-pub mod usage;
 pub mod verdicts;
+pub mod work_on_lost_nodes;
 pub mod worker_pools;
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use hayward_publication::Batch;
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_rm_scheduler_domain::snapshot::Allocation;
-use hayward_rm_scheduler_domain::{budget::HourlyPreemptions, monitor};
+use hayward_rm_scheduler_domain::{budget::HourlyPreemptions, fleet_invariants};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, WorkId};
 
@@ -50,16 +50,16 @@ use carry_over::CarryOver;
 use evacuations::Evacuations;
 use external_planners::ExternalPlanners;
 use failure_evidence::FailureEvidence;
+use fairness_ledger::Usage;
 use followed::FollowedInputs;
+use last_round::Timing;
 use nodes_on_trial::NodesOnTrial;
 use planning::Planning;
 use receipts::Receipts;
 use successor_requests::SuccessorRequests;
 use successor_search::SuccessorSearch;
-use timing::Timing;
-use unreachable::UnreachableWork;
-use usage::Usage;
 use verdicts::PublishedVerdicts;
+use work_on_lost_nodes::UnreachableWork;
 use worker_pools::WorkerPools;
 
 pub use followed::JOB_CONVERTER;
@@ -89,7 +89,7 @@ pub struct Ledger {
     pub(crate) worker_pools: WorkerPools,
     pub(crate) external_planners: ExternalPlanners,
     /// State of the invariant checks from one check to the next.
-    pub(crate) invariant_memory: monitor::Memory,
+    pub(crate) invariant_memory: fleet_invariants::Memory,
 }
 
 /// The policy as published, and as rules for the planner.

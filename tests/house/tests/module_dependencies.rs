@@ -84,7 +84,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-rm-scheduler",
         rows: &[
-            "config error node_space policy replay tracked_snapshot",
+            "config error node_space policy_check replay tracked_snapshot",
             "model",
             "command round_trace translate",
             "context recorder",
@@ -113,7 +113,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
             "report",
             "planner",
             "check",
-            "forecast monitor",
+            "fleet_invariants forecast",
         ],
     },
 ];

@@ -8,10 +8,10 @@ mod random_pool;
 
 use hayward_rm_scheduler_domain::{
     Planner, SnapshotDelta,
-    monitor::{self, Memory, Sequence, WaitCheckInput},
+    fleet_invariants::{self, Memory, Sequence, WaitCheckInput},
     snapshot::queues::Queue,
 };
-use hayward_vocabulary::invariant::Outcome as Found;
+use hayward_vocabulary::invariant_finding::Outcome as Found;
 use serde_json::json;
 
 use checks::{check_gang_reservation, check_gangs_start_whole, check_limits, check_victims};
@@ -82,10 +82,10 @@ fn the_live_checks_hold_in_every_round() {
                 now_ms: round,
             };
             for finding in [
-                monitor::check_over_commit(after, &sequence),
-                monitor::check_explanations(&inputs),
-                monitor::check_work_conserving(&inputs, &mut memory),
-                monitor::check_gangs(after, |_| 0, &mut memory, round),
+                fleet_invariants::check_over_commit(after, &sequence),
+                fleet_invariants::check_explanations(&inputs),
+                fleet_invariants::check_work_conserving(&inputs, &mut memory),
+                fleet_invariants::check_gangs(after, |_| 0, &mut memory, round),
             ] {
                 let is_violated = matches!(finding.outcome, Found::Violated { .. });
                 assert!(!is_violated, "seed {seed}, round {round}: {finding:#?}");

@@ -12,7 +12,7 @@ pub mod evacuation;
 
 use hayward_vocabulary::WorkKind;
 
-use crate::{index::faults::find_fault, state::RoundState};
+use crate::{index::faulty_allocations::find_fault, state::RoundState};
 
 pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;

@@ -12,10 +12,10 @@
 //! This step chooses no nodes and no allocations that must leave.
 
 mod apportion;
+pub(crate) mod attainable_processes;
 pub(crate) mod deficit;
 mod fair_share;
 mod fixed_share;
-pub(crate) mod reachable;
 pub(crate) mod whole_nodes;
 
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ use crate::{
     output::plan::GroupQuanta,
     state::{RoundState, hole_table::HoleTable},
 };
+use attainable_processes::ReachIndex;
 pub(crate) use fair_share::UserEntitlements;
-use reachable::ReachIndex;
 
 /// Holes of each pool. Space of fixed allocations, which no work can take, is not included. Each
 /// group removes the holes that it uses before the next group is computed.

@@ -16,7 +16,7 @@ mod allocations;
 mod apply_delta;
 mod derive;
 pub(crate) mod eligibility;
-pub(crate) mod faults;
+pub(crate) mod faulty_allocations;
 pub(crate) mod growth_cap;
 pub mod largest_nodes;
 mod lookup;

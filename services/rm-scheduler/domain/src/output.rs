@@ -2,7 +2,7 @@
 //! add up.
 
 pub(crate) mod detail;
-pub mod external;
+pub mod external_planner_effects;
 pub mod gangs;
 pub mod plan;
 pub(crate) mod reason;

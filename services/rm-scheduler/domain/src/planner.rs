@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, EntitlementCache, UserEntitlements, deficit, reachable},
+    entitlement::{self, EntitlementCache, UserEntitlements, attainable_processes, deficit},
     ids::PoolIx,
     index::FleetIndex,
     input::{
@@ -115,7 +115,7 @@ impl Rounds {
         // 2. Faulty allocations are vacated, whatever their work is entitled to.
         departures::vacate_faulty(&mut state);
         // 3. Each piece of work gets its reach: the number of processes it could hold at most.
-        reachable::measure(&mut state, &mut entitlement_cache.reach_index);
+        attainable_processes::measure(&mut state, &mut entitlement_cache.reach_index);
         state.refresh_derived();
         on_phase_end(Phase::Prepare);
         // Steps 4 to 8, tree by tree.

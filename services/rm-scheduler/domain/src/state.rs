@@ -5,7 +5,6 @@
 //! and minus everything granted in this round.
 
 mod allotment;
-mod amounts;
 mod anti_affinity;
 pub mod budget;
 mod demand_by_shape;
@@ -20,6 +19,7 @@ mod node_index;
 mod open_round;
 pub(crate) mod permanent_reasons;
 pub(crate) mod preemption_order;
+mod process_counts;
 mod rows;
 pub(crate) mod serve_order;
 pub(crate) mod whole_nodes;
@@ -53,9 +53,9 @@ use derived::DerivedSets;
 use grants::NewGrant;
 use idle_trees::TreeOutcome;
 
-pub(crate) use amounts::Amounts;
 pub(crate) use needy::Needy;
 pub(crate) use node_index::NodeIndex;
+pub(crate) use process_counts::Amounts;
 pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
 
 /// Rows and caches that one round passes on to the next.

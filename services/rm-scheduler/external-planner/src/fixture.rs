@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Plan, Snapshot, check,
-    plan::external::Refusal,
+    plan::external_planner_effects::Refusal,
     snapshot::{
         Allocation, Class, Demand, Growth, Node, Policy, Pool,
-        external::{ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate},
+        external_planners::{
+            ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate,
+        },
     },
 };
 use hayward_vocabulary::resources::GIB;

@@ -12,22 +12,22 @@
 
 mod budget;
 mod forced_vacates;
+mod planner_assignment;
 mod pool_view;
-mod recent_moves;
+mod recent_preemptions;
 mod request;
 mod response;
-mod steps;
-mod trees;
 mod verdicts;
+mod verify_steps;
 
-use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::external::ResponseEffect};
+use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::external_planner_effects::ResponseEffect};
 
+pub use planner_assignment::Trees;
 pub use request::{
     PlannerRequest, RequestAllocation, RequestClass, RequestNode, RequestWork, has_missing_work,
     relevant_notes,
 };
 pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, ResponseFault, clip, parse_response};
-pub use trees::Trees;
 
 use pool_view::PoolView;
 use verdicts::PlannerState;
@@ -48,7 +48,8 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         let last_used = snapshot.carried.used_responses.get(top).copied();
         let response = state.response.as_ref();
         let response = response.filter(|it| last_used.is_none_or(|used| it.number > used));
-        let outcome: Option<ResponseEffect> = steps::apply(&mut view, forced, response, plan);
+        let outcome: Option<ResponseEffect> =
+            verify_steps::apply(&mut view, forced, response, plan);
         // 4. Verdicts.
         let notes = outcome.as_ref().map(|it| &it.result);
         let planner = PlannerState {

@@ -6,12 +6,12 @@ use hayward_rm_scheduler_domain::{
     Snapshot,
     largest_nodes::{LargestNodes, process_quanta},
     plan::Vacate,
-    snapshot::{Allocation, Class, Demand, Node, Policy, external::RecentMoves},
+    snapshot::{Allocation, Class, Demand, Node, Policy, external_planners::RecentMoves},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
-use crate::recent_moves;
-use crate::trees::{Trees, quantum_of};
+use crate::planner_assignment::{Trees, quantum_of};
+use crate::recent_preemptions;
 
 pub(crate) struct PoolView<'a> {
     pub snapshot: &'a Snapshot,
@@ -104,7 +104,7 @@ impl<'a> PoolView<'a> {
             top,
             quantum,
             work: work.collect(),
-            moved: recent_moves::recent_moves(snapshot, top),
+            moved: recent_preemptions::recent_moves(snapshot, top),
             allocations: BTreeMap::new(),
         };
         for (id, allocation) in &snapshot.allocations {

@@ -3,7 +3,7 @@
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
-    snapshot::external::{PlannerResponse, RequestedGrant, RequestedVacate},
+    snapshot::external_planners::{PlannerResponse, RequestedGrant, RequestedVacate},
 };
 use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;

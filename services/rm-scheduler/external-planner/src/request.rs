@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
-    snapshot::{Node, Policy, external::ResponseResult},
+    snapshot::{Node, Policy, external_planners::ResponseResult},
 };
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, pool_view::PoolView, recent_moves};
+use crate::{FORMAT, Trees, pool_view::PoolView, recent_preemptions};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannerRequest {
@@ -282,7 +282,7 @@ fn request_allocations(view: &PoolView) -> Vec<RequestAllocation> {
             preemptable: view.allocations.contains_key(id)
                 && !allocation.fixed
                 && allocation.kind != WorkKind::Reservation
-                && !recent_moves::is_protected(&view.moved, allocation)
+                && !recent_preemptions::is_protected(&view.moved, allocation)
                 && in_pool(&allocation.node),
         })
         .collect()

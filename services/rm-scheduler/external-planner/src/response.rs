@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::snapshot::external::{
+use hayward_rm_scheduler_domain::snapshot::external_planners::{
     PlannerResponse, RequestedGrant, RequestedVacate,
 };
 use serde::Deserialize;

@@ -5,14 +5,14 @@ mod without_response;
 
 use hayward_rm_scheduler_domain::Reason;
 use hayward_rm_scheduler_domain::plan::VacateReason;
-use hayward_rm_scheduler_domain::plan::external::Refusal;
+use hayward_rm_scheduler_domain::plan::external_planner_effects::Refusal;
 use hayward_rm_scheduler_domain::snapshot::User;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
 
 use crate::Trees;
 use crate::fixture::{Fixture, POOL, node_name, refusals, requested_grant, requested_vacate, work};
-use crate::recent_moves::PROTECTED_MS;
+use crate::recent_preemptions::PROTECTED_MS;
 
 #[test]
 fn a_fitting_grant_is_accepted_and_an_invalid_one_is_refused_alone() {
@@ -472,7 +472,7 @@ impl Fixture {
     /// Returns the plan of a response with these vacates. The fixture does not change.
     fn plan_with_vacates(
         &self,
-        vacates: Vec<hayward_rm_scheduler_domain::snapshot::external::RequestedVacate>,
+        vacates: Vec<hayward_rm_scheduler_domain::snapshot::external_planners::RequestedVacate>,
     ) -> hayward_rm_scheduler_domain::Plan {
         let mut fixture = Self::new();
         fixture.snapshot = self.snapshot.clone();

@@ -2,7 +2,7 @@
 //! note of the external planner.
 
 use hayward_rm_scheduler_domain::{
-    Reason, Verdict, Verdicts, plan::Numbers, snapshot::external::ResponseResult,
+    Reason, Verdict, Verdicts, plan::Numbers, snapshot::external_planners::ResponseResult,
 };
 use hayward_vocabulary::{WorkId, plural::processes};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hayward_publication::Handle;
 use hayward_rm_scheduler_api::policy::PoolPlanner;
-use hayward_rm_scheduler_domain::snapshot::external::PlannerResponse;
+use hayward_rm_scheduler_domain::snapshot::external_planners::PlannerResponse;
 use hayward_rm_scheduler_external_planner::{MAX_BYTES, PlannerRequest, clip, parse_response};
 use hayward_service::Shutdown;
 use hayward_service::client::install_crypto;

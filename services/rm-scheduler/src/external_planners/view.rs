@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::planners::{
     OutsidePlanner, PlannerAnswer, PlannerFailure, PlannerKind, Planners, PoolPlanning,
     RefusedStep, StepRefusal,
 };
-use hayward_rm_scheduler_domain::plan::external::{Refusal, Refused};
+use hayward_rm_scheduler_domain::plan::external_planner_effects::{Refusal, Refused};
 
 use crate::working_set::Ledger;
 use crate::working_set::external_planners::{LastResponse, PlannerState};
@@ -58,10 +58,9 @@ fn external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
 
 fn planner_answer(last: &LastResponse) -> PlannerAnswer {
     let effect = last.effect.as_ref();
-    let count =
-        |amount: fn(&hayward_rm_scheduler_domain::plan::external::ResponseEffect) -> u64| {
-            effect.map_or(0, |(_, effect)| amount(effect))
-        };
+    let count = |amount: fn(
+        &hayward_rm_scheduler_domain::plan::external_planner_effects::ResponseEffect,
+    ) -> u64| { effect.map_or(0, |(_, effect)| amount(effect)) };
     PlannerAnswer {
         at: last.at,
         took_ms: last.took_ms,

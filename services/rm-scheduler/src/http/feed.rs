@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::views::AllocationView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS};
 
 use super::admission;
-use crate::policy::POLICY;
+use crate::policy_check::POLICY;
 
 pub const FEED: Feed = Feed {
     service: crate::NAME,

@@ -7,7 +7,7 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::Api;
-use crate::translate::entries;
+use crate::translate::published_entries;
 
 /// Shows why one piece of work has what it has, with the numbers of the newest round.
 #[utoipa::path(
@@ -32,9 +32,12 @@ pub async fn show_verdict(
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
         return Ok(Json(published));
     };
-    let newest = entries::verdict(&work, newest);
+    let newest = published_entries::verdict(&work, newest);
     Ok(Json(VerdictEntry {
-        detail: entries::with_note(newest.detail, entries::note(&published.detail)),
+        detail: published_entries::with_note(
+            newest.detail,
+            published_entries::note(&published.detail),
+        ),
         since: published.since,
         receipts: published.receipts,
         ..newest

@@ -11,7 +11,7 @@ use hayward_vocabulary::UserName;
 use super::Api;
 use crate::command::{Command, FleetCopy, PolicyPreview, ProcessOnNode};
 use crate::context::snapshot_reads::forecast_limit;
-use crate::policy::Fault;
+use crate::policy_check::Fault;
 use crate::queries::drain_preview::preview_drains;
 use crate::queries::what_if::{Requester, forbidden_fields, forecast_input, to_response};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::Account;
-use hayward_rm_scheduler_domain::snapshot::external::RecentMoves;
+use hayward_rm_scheduler_domain::snapshot::external_planners::RecentMoves;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};

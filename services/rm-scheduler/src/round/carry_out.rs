@@ -21,7 +21,7 @@ use crate::metrics;
 use crate::model::{AllocationRecord, LeaveOrder};
 use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::store::{Rows, rounds};
-use crate::translate::entries;
+use crate::translate::published_entries;
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_allocations;
 use crate::working_set::planning::RecordedInputs;
@@ -290,7 +290,7 @@ impl Ledger {
             let only_planner_text_changed = |earlier: &VerdictEntry| {
                 let is_external = verdict.reason == Reason::OutsidePlanner;
                 is_external
-                    && entries::note(&earlier.detail) == note
+                    && published_entries::note(&earlier.detail) == note
                     && has_same_meaning(earlier, &verdict)
             };
             let now_ms = moment.monotonic_ms;
@@ -311,8 +311,8 @@ impl Ledger {
             published += 1;
             let reason = verdict.reason;
             let since = published_verdict.filter(|earlier| earlier.reason == reason);
-            let mut entry = entries::verdict(&work, &verdict);
-            entry.detail = entries::with_note(entry.detail, note);
+            let mut entry = published_entries::verdict(&work, &verdict);
+            entry.detail = published_entries::with_note(entry.detail, note);
             entry.since = since.map_or(moment.now, |earlier| earlier.since);
             entry.receipts =
                 published_verdict.map_or_else(Vec::new, |earlier| earlier.receipts.clone());
@@ -367,7 +367,7 @@ impl Ledger {
 fn to_leave_order(vacate: plan::Vacate) -> LeaveOrder {
     LeaveOrder {
         allocation: vacate.allocation,
-        reason: entries::vacate_reason(vacate.reason),
+        reason: published_entries::vacate_reason(vacate.reason),
         detail: vacate.detail,
         purge: vacate.purge,
     }
@@ -387,13 +387,13 @@ fn changes_something(round: &RoundView) -> bool {
 /// - Quotas: the text is compared without amounts, because the words name the quota.
 /// - All other reasons: only the note about an unreachable process is compared.
 fn has_same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
-    let new_text = || entries::with_note(verdict.detail.clone(), note);
+    let new_text = || published_entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
         Reason::OutsidePlanner => earlier.detail == new_text(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
             words_without_amounts(&earlier.detail).eq(words_without_amounts(&new_text()))
         }
-        _ => entries::note(&earlier.detail) == note,
+        _ => published_entries::note(&earlier.detail) == note,
     }
 }
 

@@ -231,7 +231,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use hayward_rm_scheduler_domain::snapshot::external::RecentMoves;
+    use hayward_rm_scheduler_domain::snapshot::external_planners::RecentMoves;
     use hayward_rm_scheduler_domain::snapshot::{Account, Standing};
     use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 

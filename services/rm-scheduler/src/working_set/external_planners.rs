@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hayward_rm_scheduler_api::policy::PoolPlanner;
-use hayward_rm_scheduler_domain::plan::external::ResponseEffect;
-use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
+use hayward_rm_scheduler_domain::plan::external_planner_effects::ResponseEffect;
+use hayward_rm_scheduler_domain::snapshot::external_planners::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::PlannerRequest;
 use hayward_vocabulary::Timestamp;
 

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 
 use crate::command::{FleetCopy, Pinned, PolicyPreview, PreviewedFleet};
-use crate::policy;
+use crate::policy_check;
 use crate::working_set::Ledger;
 
 impl Ledger {
@@ -14,7 +14,7 @@ impl Ledger {
     /// the faults of that policy.
     pub(crate) fn copy_fleet(&self, preview: Option<&PolicyPreview>) -> FleetCopy {
         let previewed_fleet = preview.map(|preview| {
-            let faults = policy::faults(&preview.policy, &self.in_use(preview.drop_classes));
+            let faults = policy_check::faults(&preview.policy, &self.in_use(preview.drop_classes));
             if faults.is_empty() {
                 let rules = Arc::new(Rules::new(&preview.policy));
                 Ok(PreviewedFleet {

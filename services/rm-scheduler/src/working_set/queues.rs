@@ -39,7 +39,7 @@ impl Ledger {
             let Some(new) = snapshot.queues.get_mut(&pool) else {
                 continue;
             };
-            // `reload` fails only for changes that `policy::faults` has already refused.
+            // `reload` fails only for changes that `policy_check::faults` has already refused.
             if let Ok(merged) = reload(&old, new, &used, snapshot.now) {
                 *new = merged.queues;
             }

@@ -1,7 +1,7 @@
 //! Tests of worker pools over HTTP: events for owners, requests to the planner, and restarts.
 
-mod limits;
 mod owner;
+mod refused_calls;
 mod rules;
 
 use hayward_blocklist_api::{BlockAction, BlockKind};

@@ -13,7 +13,7 @@ pub mod commands;
 mod connect;
 mod deadlines;
 mod failed_start_rate;
-mod idle;
+mod idle_on_blocked_nodes;
 pub mod owner_events;
 pub mod platform_events;
 mod pool;
@@ -24,7 +24,7 @@ pub use commands::{
     Caller, CheckResult, ConnectResult, MAX_FOREIGN, Refusal, ResizeResult, SizeRequest,
 };
 pub use connect::Connect;
-pub use idle::IdleReport;
+pub use idle_on_blocked_nodes::IdleReport;
 pub use owner_events::{EventKind, OwnerEvent};
 pub use platform_events::{Ending, PlatformEvent};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};

@@ -8,7 +8,9 @@ use hayward_rm_scheduler_domain::{
     plan::box_verdicts,
     snapshot::{
         Class, Demand, Growth, Policy, Pool,
-        external::{ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate},
+        external_planners::{
+            ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate,
+        },
     },
 };
 use serde_json::json;

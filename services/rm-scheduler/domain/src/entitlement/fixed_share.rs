@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{WorkKind, plural::quanta};
 
-use super::{HoleTables, reachable::explain_no_node};
+use super::{HoleTables, attainable_processes::explain_no_node};
 use crate::{
     ids::{ClassIx, WorkIx},
     index::WorkRecord,

@@ -4,7 +4,7 @@
 //! Shares are computed from the state after all decisions. The sums that must hold are checked in
 //! `output/share_sums.rs`.
 
-mod idle;
+mod idle_space_reasons;
 mod pools;
 mod user_totals;
 mod user_work;

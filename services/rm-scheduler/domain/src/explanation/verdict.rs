@@ -12,7 +12,7 @@ use hayward_vocabulary::{
 
 use super::unblock::UnblockFinder;
 use crate::{
-    entitlement::reachable::explain_no_node,
+    entitlement::attainable_processes::explain_no_node,
     ids::{PoolIx, WorkIx},
     index::ClassRecord,
     input::snapshot::Policy,

@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 use super::{
     AllocationRecord, FleetIndex, PlacementConstraints, Shape, WorkRecord, WorkUsage,
     apply_delta::DirtyRows,
-    eligibility, faults,
+    eligibility, faulty_allocations,
     growth_cap::{self, Cap},
     largest_nodes,
 };
@@ -182,7 +182,7 @@ impl FleetIndex {
             dirty.work.extend(owners);
         }
         for allocation in dirty.allocations.iter() {
-            let faulty = faults::is_faulty(self, allocation);
+            let faulty = faulty_allocations::is_faulty(self, allocation);
             set_membership(&mut self.faulty, allocation, faulty);
             let is_squatter = self.is_squatter(allocation);
             set_membership(&mut self.squatters, allocation, is_squatter);

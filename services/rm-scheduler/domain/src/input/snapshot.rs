@@ -11,12 +11,12 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    external::{ExternalPlannerState, RecentMoves},
+    external_planners::{ExternalPlannerState, RecentMoves},
     queues::{CarriedQueueState, Queued, Queues},
     settings::Settings,
 };
 
-pub use super::{external, queues};
+pub use super::{external_planners, queues};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::snapshot::{Allocation, Carried};
 
-pub use super::external;
+pub use super::external_planner_effects;
 pub use super::reason::{Reason, Unblock};
 pub use super::shares::{
     CapParts, ClassShare, GroupQuanta, Idle, PoolShare, PriorityShare, ShareDelta, Shares, Tally,
@@ -36,7 +36,7 @@ pub struct Plan {
         default,
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub external_planners: BTreeMap<String, external::ResponseEffect>,
+    pub external_planners: BTreeMap<String, external_planner_effects::ResponseEffect>,
 }
 
 impl Plan {

@@ -8,19 +8,19 @@ mod evenness;
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkKind;
-use hayward_vocabulary::invariant::{Finding, Outcome as CheckOutcome};
+use hayward_vocabulary::invariant_finding::{Finding, Outcome as CheckOutcome};
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GIB, share, terms};
 use crate::{
     FairShare, Plan, Planner, Snapshot,
+    fleet_invariants::{
+        Memory, Sequence, WaitCheckInput, check_explanations, check_over_commit,
+        check_work_conserving,
+    },
     input::{
         settings::Settings,
         snapshot::{Policy, Pool},
-    },
-    monitor::{
-        Memory, Sequence, WaitCheckInput, check_explanations, check_over_commit,
-        check_work_conserving,
     },
     output::plan::{VacateReason, WorkShare},
 };

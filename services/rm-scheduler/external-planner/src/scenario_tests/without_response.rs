@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_domain::Reason;
 use hayward_rm_scheduler_domain::plan::VacateReason;
-use hayward_rm_scheduler_domain::snapshot::external::ResponseResult;
+use hayward_rm_scheduler_domain::snapshot::external_planners::ResponseResult;
 use hayward_rm_scheduler_domain::snapshot::{Block, BlockEffect};
 use hayward_vocabulary::resources::GIB;
 
@@ -42,7 +42,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
     fixture.respond(vec![], vec![]);
     assert!(detail(&fixture).ends_with("and gave no reason"));
     fixture.planner_mut().response = Some(
-        hayward_rm_scheduler_domain::snapshot::external::PlannerResponse {
+        hayward_rm_scheduler_domain::snapshot::external_planners::PlannerResponse {
             number: 99,
             notes: [
                 ("job_b".into(), "tomorrow".into()),

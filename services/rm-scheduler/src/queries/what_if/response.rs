@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{UserName, WorkId};
 
 use super::Requester;
-use crate::translate::entries;
+use crate::translate::published_entries;
 
 /// Maximum number of entries of one list.
 const MAX_ENTRIES: usize = 10_000;
@@ -120,7 +120,7 @@ fn to_leaves(leave: &Leave, requester: &Requester) -> api::Leaves {
         user: leave.user.clone(),
         node: leave.node.clone(),
         order: leave.quanta,
-        reason: entries::vacate_reason(leave.reason),
+        reason: published_entries::vacate_reason(leave.reason),
         detail: leave.detail.clone(),
         lost_ms: receipt.map(|receipt| receipt.lost_ms),
         beneficiary: visible_receipt.and_then(|receipt| receipt.beneficiary.clone()),

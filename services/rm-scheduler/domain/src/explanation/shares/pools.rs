@@ -1,10 +1,10 @@
 //! Capacity, use and idle space of each pool.
 //!
 //! The amounts of each node are retained, so a round reads only changed nodes. If the wishes of
-//! work changed (see `idle.rs`), the reason for idle space is computed again for every node with
-//! free space.
+//! work changed (see `idle_space_reasons.rs`), the reason for idle space is computed again for
+//! every node with free space.
 
-use super::idle::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
+use super::idle_space_reasons::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
 use crate::{
     collections::bit_set::BitSet,
     ids::{NodeIx, PoolIx, TypedVec, WorkIx},

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::input::external::ResponseResult;
+use crate::input::external_planners::ResponseResult;
 
 /// Effect of a response in one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{Outcome, Receipt, Timestamp, WorkId};
 
 pub const JUSTIFIED: Rule = Rule {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{AllocationId, NodeName, Size};
 
 use super::Sequence;

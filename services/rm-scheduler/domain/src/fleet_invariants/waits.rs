@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::{Memory, Sequence};

@@ -6,7 +6,7 @@
 use hayward_rm_scheduler_domain::{
     Snapshot,
     plan::{Grant, Receipt},
-    snapshot::{Allocation, external::RecentMoves},
+    snapshot::{Allocation, external_planners::RecentMoves},
 };
 use hayward_vocabulary::{Timestamp, WorkId};
 

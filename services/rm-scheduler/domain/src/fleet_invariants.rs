@@ -9,23 +9,23 @@
 //! The checks never change the working set, and share no code with a planner. A fault that the
 //! scheduler could not have prevented is no violation.
 
-mod accounts;
+mod allocated_quanta;
+mod change_order;
 mod gangs;
+mod justified_preemptions;
 mod node_space;
-mod receipts;
-mod sequence;
 mod waits;
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::invariant::Ages;
+use hayward_vocabulary::invariant_finding::Ages;
 use hayward_vocabulary::{NodeName, WorkId};
 
-pub use accounts::{Account, check_accounts};
+pub use allocated_quanta::{Account, check_accounts};
+pub use change_order::Sequence;
 pub use gangs::check_gangs;
+pub use justified_preemptions::check_preemptions;
 pub use node_space::{BLOCKED, OVER_COMMIT, check_blocked_nodes, check_over_commit};
-pub use receipts::check_preemptions;
-pub use sequence::Sequence;
 pub use waits::{CONSERVING, EXPLAINED, WaitCheckInput, check_explanations, check_work_conserving};
 
 /// State that is retained from one check to the next.

@@ -3,7 +3,7 @@
 mod node_space;
 mod waits;
 
-use hayward_vocabulary::invariant::{Finding, Outcome as Found};
+use hayward_vocabulary::invariant_finding::{Finding, Outcome as Found};
 use hayward_vocabulary::{AllocationId, Outcome, Receipt, Size, Timestamp};
 
 use super::*;

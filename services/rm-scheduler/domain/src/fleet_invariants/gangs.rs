@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 
 use super::Memory;
 use crate::input::snapshot::Snapshot;

@@ -11,9 +11,9 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use super::AcceptedGrant;
 use crate::{
+    planner_assignment::quantum_of,
     pool_view::{PoolView, WorkItem},
-    recent_moves,
-    trees::quantum_of,
+    recent_preemptions,
 };
 
 /// Maximum number of pairs of work and node examined per response. Further vacates find no
@@ -64,8 +64,8 @@ impl<'a> WaitingWork<'a> {
         }
         let to_missing_work = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
             let granted_processes = granted_processes.get(work).copied().unwrap_or(0);
-            let freed =
-                recent_moves::pending_grants(&view.moved, work).saturating_sub(granted_processes);
+            let freed = recent_preemptions::pending_grants(&view.moved, work)
+                .saturating_sub(granted_processes);
             let processes = item.missing().saturating_sub(freed);
             let is_missing = processes > 0 && !preempted_work.contains(work);
             is_missing.then_some(MissingWork {

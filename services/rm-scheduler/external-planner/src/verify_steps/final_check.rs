@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
     Fault, Part, Plan, Violation, check,
-    plan::{Vacate, external::Refusal},
+    plan::{Vacate, external_planner_effects::Refusal},
 };
 
 use super::{AcceptedGrant, Rejection, Step, Steps};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{NodeName, UserName};
 
 pub const BALANCE: Rule = Rule {

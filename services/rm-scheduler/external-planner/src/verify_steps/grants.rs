@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    plan::{Grant, external::Refusal},
+    plan::{Grant, external_planner_effects::Refusal},
     snapshot::{
         Node, Policy,
-        external::{PlannerResponse, RequestedGrant},
+        external_planners::{PlannerResponse, RequestedGrant},
     },
 };
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
 
 use super::{AcceptedGrant, Rejection, Step, Steps};
 use crate::{
+    planner_assignment::quantum_of,
     pool_view::{PoolView, WorkItem},
     response::MAX_STEPS,
-    trees::quantum_of,
 };
 
 /// Free space by node.

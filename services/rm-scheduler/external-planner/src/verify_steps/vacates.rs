@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    plan::{Receipt, Vacate, VacateReason, external::Refusal},
-    snapshot::{Allocation, external::PlannerResponse},
+    plan::{Receipt, Vacate, VacateReason, external_planner_effects::Refusal},
+    snapshot::{Allocation, external_planners::PlannerResponse},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
 use super::beneficiaries::{self, CandidateNode, WaitingWork};
 use super::{AcceptedVacate, Rejection, Step, Steps};
-use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_moves};
+use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_preemptions};
 
 /// An allocation that may be vacated if that serves other work, with its position in the response.
 struct Candidate<'a> {
@@ -283,8 +283,8 @@ fn check_vacate(
         let detail = format!("class {} is never taken back for others", allocation.class);
         return Err(Rejection::new(Refusal::NotPreemptable, detail));
     }
-    if recent_moves::is_protected(&view.moved, allocation) {
-        let seconds = recent_moves::PROTECTED_MS / 1_000;
+    if recent_preemptions::is_protected(&view.moved, allocation) {
+        let seconds = recent_preemptions::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
         return Err(Rejection::new(Refusal::NotPreemptable, detail));

@@ -16,13 +16,13 @@ use hayward_rm_scheduler_domain::{
     Plan,
     plan::{
         Grant, Receipt, Vacate,
-        external::{Refusal, Refused, ResponseEffect},
+        external_planner_effects::{Refusal, Refused, ResponseEffect},
     },
-    snapshot::external::{PlannerResponse, ResponseResult},
+    snapshot::external_planners::{PlannerResponse, ResponseResult},
 };
 use hayward_vocabulary::WorkId;
 
-use crate::{pool_view::PoolView, recent_moves, response::clip};
+use crate::{pool_view::PoolView, recent_preemptions, response::clip};
 
 /// Maximum number of refusals reported per response. Further refusals are only counted.
 const MAX_REFUSALS: usize = 100;
@@ -145,15 +145,15 @@ pub(crate) fn apply(
 fn record_moves(view: &mut PoolView, steps: &Steps) {
     let now = view.snapshot.now;
     for accepted in &steps.grants {
-        recent_moves::record_grant(&mut view.moved, &accepted.grant);
+        recent_preemptions::record_grant(&mut view.moved, &accepted.grant);
     }
     let mut beneficiaries = BTreeSet::new();
     for accepted in &steps.vacates {
-        recent_moves::record_vacate(&mut view.moved, &accepted.receipt, now);
+        recent_preemptions::record_vacate(&mut view.moved, &accepted.receipt, now);
         beneficiaries.extend(&accepted.receipt.beneficiary);
     }
     let served = steps.served.iter();
     for work in served.filter(|work| beneficiaries.contains(*work)) {
-        recent_moves::record_freed_space(&mut view.moved, work, now);
+        recent_preemptions::record_freed_space(&mut view.moved, work, now);
     }
 }
