@@ -3,7 +3,7 @@
 
 mod cleanup;
 mod fleet_state;
-mod process_traces;
+mod proofs_logs_and_exits;
 mod work_state;
 
 use crate::fleet::Fleet;
@@ -30,7 +30,9 @@ type Outcome = anyhow::Result<()>;
 /// Runs the checks of a list one after the other and collects the violations.
 macro_rules! run_checks {
     // These checks only read, so they are not async.
-    (@ process_traces :: $check:ident, $context:expr) => { process_traces::$check($context) };
+    (@ proofs_logs_and_exits :: $check:ident, $context:expr) => {
+        proofs_logs_and_exits::$check($context)
+    };
     (@ $module:ident :: $check:ident, $context:expr) => { $module::$check($context).await };
     ($context:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
         let mut violations = Vec::new();
@@ -76,7 +78,7 @@ pub async fn check_after_withdrawals(context: &CheckContext<'_>) -> Vec<Violatio
             work_state::gangs_end,
             work_state::worker_pools_have_their_size,
             work_state::moves_end,
-            process_traces::exclusive_work_never_ran_twice,
+            proofs_logs_and_exits::exclusive_work_never_ran_twice,
             fleet_state::invariants_hold,
         ]
     )
@@ -90,13 +92,13 @@ pub async fn check_after_cancellations(context: &CheckContext<'_>) -> Vec<Violat
             cleanup::cancelled_work_has_ended,
             cleanup::no_process_is_left,
             cleanup::no_allocation_is_held,
-            process_traces::exclusive_work_never_ran_twice,
+            proofs_logs_and_exits::exclusive_work_never_ran_twice,
             fleet_state::invariants_hold,
             fleet_state::each_submission_has_one_audit_record,
             fleet_state::audit_chains_verify,
             fleet_state::the_doctor_finds_nothing,
-            process_traces::nothing_panicked,
-            process_traces::only_requested_ends_are_successful,
+            proofs_logs_and_exits::nothing_panicked,
+            proofs_logs_and_exits::only_requested_ends_are_successful,
         ]
     )
 }

@@ -4,7 +4,7 @@
 
 mod orders;
 mod pool_owner;
-mod proof;
+mod proof_files;
 mod request_bodies;
 mod submit;
 
@@ -19,7 +19,7 @@ use crate::fleet::Fleet;
 use crate::plan::{Agent, Choice, Order, PhaseNumber, Service, Work};
 
 pub use orders::{execute_order, withdraw};
-pub use proof::{Proof, live_workers, read_proof};
+pub use proof_files::{Proof, live_workers, read_proof};
 pub use submit::{cancel, submit};
 
 /// Argument by which processes of exclusive work are found.

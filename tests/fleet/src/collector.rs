@@ -21,7 +21,7 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_da
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use parking_lot::Mutex;
 
-use crate::relay::Relay;
+use crate::vendor_collector::Relay;
 
 type Attributes = BTreeMap<String, String>;
 

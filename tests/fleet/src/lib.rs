@@ -6,19 +6,19 @@
 
 mod activity_log;
 mod collector;
-mod echo;
 mod isolated_network;
-mod processes;
+mod machine_processes;
 mod program;
-mod relay;
+mod tcp_downtime;
 mod test_fleet;
+mod vendor_collector;
 mod work;
 
 pub use activity_log::{ActivityLog, Interval};
 pub use collector::{Collector, Measurement, Span, attributes_to_text};
-pub use echo::{Availability, Echo};
 pub use isolated_network::{IsolatedNetwork, PacketLoss};
 pub use program::hayward_program;
+pub use tcp_downtime::{Availability, Echo};
 pub use test_fleet::{Agent, TestFleet, Timing};
 pub use work::{
     TaskRunCounter, assert_all_succeeded, is_running, job, job_with_tasks, reservation, service,

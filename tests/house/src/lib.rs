@@ -11,8 +11,8 @@ pub mod debt;
 pub mod markdown;
 pub mod modules;
 pub mod promql;
+pub mod rule_codes;
 pub mod source;
-pub mod spec;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

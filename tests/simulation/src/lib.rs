@@ -18,7 +18,7 @@ pub mod malleable;
 pub mod measure;
 pub mod packing;
 pub mod plots;
-pub mod published;
+pub mod published_figures;
 pub mod report;
 mod share;
 pub mod splitmix;

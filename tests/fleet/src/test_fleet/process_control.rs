@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::TestFleet;
-use crate::processes;
+use crate::machine_processes;
 
 impl TestFleet {
     pub fn spawn(&mut self, alias: &str, mut command: Command) {
@@ -55,7 +55,7 @@ impl TestFleet {
     /// Simulates the loss of a node. Kills its agent and all processes of the agent at once.
     pub fn lose_node(&mut self, node: &str) {
         self.kill(node);
-        for pid in processes::supervised_processes(&self.agent_state_dir(node)) {
+        for pid in machine_processes::supervised_processes(&self.agent_state_dir(node)) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
@@ -63,17 +63,17 @@ impl TestFleet {
     /// Counts the processes with this text in their arguments in the containers of a node. The
     /// empty text matches all of them.
     pub fn count_processes_on(&self, node: &str, text: &str) -> usize {
-        processes::count_processes(&self.agent_state_dir(node), text)
+        machine_processes::count_processes(&self.agent_state_dir(node), text)
     }
 
     /// Counts the processes with this text in their arguments on all nodes.
     pub fn count_processes(&self, text: &str) -> usize {
-        processes::count_processes(self.dir.path(), text)
+        machine_processes::count_processes(self.dir.path(), text)
     }
 
     /// Sends SIGTERM to the supervisors of all containers, which end their containers.
     fn end_containers(&self) {
-        for pid in processes::supervisors(self.dir.path()) {
+        for pid in machine_processes::supervisors(self.dir.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }

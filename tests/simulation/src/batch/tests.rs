@@ -1,3 +1,5 @@
+//! Tests of batch scheduling with small workloads.
+
 use super::*;
 use crate::trace::{Node, TaskRequest, Workload};
 

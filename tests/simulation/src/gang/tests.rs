@@ -1,3 +1,5 @@
+//! Tests of gang scheduling with small workloads.
+
 use super::*;
 use crate::trace::{Job, Node, TaskRequest, Workload};
 

@@ -1,3 +1,5 @@
+//! Tests of the simulation of malleable jobs with small workloads.
+
 mod queues;
 
 use std::collections::BTreeMap;

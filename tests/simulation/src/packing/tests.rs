@@ -1,3 +1,5 @@
+//! Tests of the packing of pods onto nodes with GPUs.
+
 use super::{
     defrag::{defragment, remove_random_pods},
     inflation::{InflationResult, PlacedPod, arrivals, inflate, sorted_pods},

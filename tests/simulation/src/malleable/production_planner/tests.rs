@@ -1,3 +1,5 @@
+//! Tests of the planner of real fleets as a policy of the simulation.
+
 use serde_json::json;
 
 use super::*;

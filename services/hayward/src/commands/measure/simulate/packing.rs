@@ -11,7 +11,7 @@ use hayward_simulation::packing::{
     inflation::{InflationResult, arrivals, inflate, sorted_pods},
     planner_inflation::{Settings, inflate_with_planner},
 };
-use hayward_simulation::published::{self, DEFRAGMENTED};
+use hayward_simulation::published_figures::{self, DEFRAGMENTED};
 use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
 use serde_json::json;
 
@@ -112,7 +112,7 @@ fn check_names(names: &[String], known: &[&str], noun: &str) -> anyhow::Result<(
 /// Returns the percent of allocated GPUs for this row: the published figure, and the figure of
 /// another implementation that is written down in this repository.
 fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
-    published::inflation_figures(&row.list, row.kind.unwrap_or(Policy::Gradient))
+    published_figures::inflation_figures(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }
 
 pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use hayward_simulation::baseline::ALL;
 use hayward_simulation::measure::Summary;
-use hayward_simulation::published::{self, Row};
+use hayward_simulation::published_figures::{self, Row};
 use hayward_simulation::trace::{InvalidLines, open, open_jobs, read_nodes};
 use hayward_simulation::{Baseline, Node, Workload};
 use serde_json::json;
@@ -74,7 +74,7 @@ fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
 }
 
 fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
-    let rows = published::batch_rows();
+    let rows = published_figures::batch_rows();
     check_names(batch, &rows)?;
     let mut results = Vec::new();
     let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
@@ -190,7 +190,7 @@ fn render_table(results: &[BatchRow], out: Output) -> String {
             cell(summary.evictions_per_job, row.evictions, 3),
         ]);
     }
-    let (flow, slowdown) = published::EASY_ON_KTH;
+    let (flow, slowdown) = published_figures::EASY_ON_KTH;
     format!(
         "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside\n\
          the fluid model\n\

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
+use hayward_tests_house::rule_codes::{Codes, begins_with_code, defined_codes, is_page};
 use hayward_tests_house::source::{has_extension, sources};
-use hayward_tests_house::spec::{Codes, begins_with_code, defined_codes, is_page};
 use hayward_tests_house::{assert_none, files, read};
 use regex::Regex;
 use syn::visit::{self, Visit};
