@@ -5,7 +5,7 @@ use hayward_container_manager_domain::State;
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
+use hayward_vocabulary::invariant_finding::{Bound, TimedState, check_deadlines};
 
 use crate::ledger::Ledger;
 use crate::model::Container;
@@ -92,7 +92,7 @@ fn to_timed_state(container: &Container, age_ms: u64) -> TimedState<String> {
 #[cfg(test)]
 mod tests {
     use hayward_container_manager_domain::Lifecycle;
-    use hayward_vocabulary::invariant::{Outcome, SWEEP_MS};
+    use hayward_vocabulary::invariant_finding::{Outcome, SWEEP_MS};
     use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
 
     use super::*;

@@ -12,7 +12,7 @@ use hayward_container_manager_api::{CONTAINERS, DESIRED};
 use hayward_container_manager_domain::{Fact, ReportFilter, State, Transition, decide};
 use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_service::metrics::Reading;
-use hayward_vocabulary::invariant::Ages;
+use hayward_vocabulary::invariant_finding::Ages;
 use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use sqlx::PgConnection;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use hayward_container_manager_placement::{Placements, TimeLimits};
 use hayward_publication::Followed;
 use hayward_rm_scheduler_api::{ClosedEntry, ProcessorEntry};
-use hayward_vocabulary::invariant::TimedState;
+use hayward_vocabulary::invariant_finding::TimedState;
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 
 use crate::model::{Deployment, StoredPlacements};

@@ -28,7 +28,7 @@ use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::partition::{Limits, Partition};
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::TimedState;
+use hayward_vocabulary::invariant_finding::TimedState;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
-use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, TimedState};
+use hayward_vocabulary::invariant_finding::{
+    Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, TimedState,
+};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 const TASKS: Rule = Rule {
@@ -116,7 +118,7 @@ pub fn overdue_states(
 
 #[cfg(test)]
 mod tests {
-    use hayward_vocabulary::invariant::{Outcome, check_deadlines};
+    use hayward_vocabulary::invariant_finding::{Outcome, check_deadlines};
 
     use super::*;
 

@@ -7,7 +7,7 @@ use hayward_node_status_domain::overdue_judgement::late_judgement;
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
+use hayward_vocabulary::invariant_finding::{Bound, TimedState, check_deadlines};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::ledger::Ledger;
@@ -73,7 +73,7 @@ fn to_timed_drain_state<'a>(
 
 #[cfg(test)]
 mod tests {
-    use hayward_vocabulary::invariant::SWEEP_MS;
+    use hayward_vocabulary::invariant_finding::SWEEP_MS;
 
     use super::*;
 

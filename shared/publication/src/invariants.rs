@@ -7,7 +7,7 @@ use std::time::Instant;
 use hayward_service::http::limits::open_descriptors;
 use hayward_service::http::problem::Problem;
 use hayward_service::invariants::{Evaluation, InvariantSource, TimedFinding, timed_finding};
-use hayward_vocabulary::invariant::{Bound, check_bounds};
+use hayward_vocabulary::invariant_finding::{Bound, check_bounds};
 
 use crate::{Handle, Reply};
 

@@ -26,6 +26,7 @@ pub mod follower;
 pub mod invariants;
 pub mod keyed_notify;
 mod lease;
+mod locks;
 pub mod min_revision;
 pub mod published;
 pub mod publisher;
@@ -33,7 +34,6 @@ mod rows;
 pub mod service;
 pub mod stale_responses;
 pub mod status;
-mod sync;
 pub mod update;
 
 pub use clock::DatabaseClock;

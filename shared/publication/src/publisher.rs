@@ -21,8 +21,8 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::locks::{Mutex, RwLock};
 use crate::published::{Body, Delta, Published};
-use crate::sync::{Mutex, RwLock};
 use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Cursor, WentBack};
 

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
-pub use crate::runtime::crypto::install_crypto;
+pub use crate::runtime::tls_provider::install_crypto;
 pub use call::{Call, Response};
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};

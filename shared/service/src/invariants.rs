@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{Evidence, Finding};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use utoipa::ToSchema;

@@ -14,10 +14,10 @@ pub mod config;
 pub mod health;
 pub mod http;
 pub mod invariants;
+mod locks;
 pub mod metrics;
 pub mod problem;
 pub mod runtime;
-mod sync;
 pub mod telemetry;
 pub mod trace;
 

@@ -2,9 +2,9 @@
 
 pub mod block_in_place;
 pub mod clock;
-pub mod crypto;
 pub(crate) mod file_watch;
 pub mod shutdown;
+pub mod tls_provider;
 
 use tokio::runtime::{Builder, Runtime};
 

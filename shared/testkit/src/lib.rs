@@ -6,12 +6,12 @@
 //! each [`Feed`]. Failures here panic, because a test without its environment has no result.
 
 mod database;
-mod events;
-mod feed;
+mod event_stream_reader;
 mod server_folder;
+mod simulated_publications;
 mod wait;
 
 pub use database::{TestDatabase, TestServer, database};
-pub use events::{Event, Events};
-pub use feed::{Feed, start_neighbour};
+pub use event_stream_reader::{Event, Events};
+pub use simulated_publications::{Feed, start_neighbour};
 pub use wait::{until, until_within};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::invariant::{Evidence, Inquiry};
+use hayward_vocabulary::invariant_finding::{Evidence, Inquiry};
 
 /// Withheld nodes of one pool: nodes that are blocked automatically or on trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl BrakeCheck {
 
 #[cfg(test)]
 mod tests {
-    use hayward_vocabulary::invariant::Rule;
+    use hayward_vocabulary::invariant_finding::Rule;
 
     use super::*;
 

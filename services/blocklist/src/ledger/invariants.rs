@@ -9,7 +9,7 @@ use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{
+use hayward_vocabulary::invariant_finding::{
     Bound, Evidence, Finding, Inquiry, Rule, TimedState, check_deadlines,
 };
 
@@ -135,7 +135,7 @@ fn to_timed_state(key: &Key, record: &KeyRecord, now: Timestamp) -> TimedState<S
 #[cfg(test)]
 mod tests {
     use hayward_blocklist_domain::{Action, Canary};
-    use hayward_vocabulary::invariant::SWEEP_MS;
+    use hayward_vocabulary::invariant_finding::SWEEP_MS;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
+use hayward_vocabulary::invariant_finding::{Bound, TimedState, check_deadlines};
 
 use super::Ledger;
 use crate::invariants;

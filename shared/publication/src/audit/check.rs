@@ -2,7 +2,7 @@
 //! one and follows a limited number of records. The end of the chain must have the revision of the
 //! state (I19).
 
-use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 
 use super::{Auditor, Break, Link, rows};
 

@@ -12,8 +12,8 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use sha2::{Digest as _, Sha256};
 
+use crate::locks::Mutex;
 use crate::problem::{Code, Problem};
-use crate::sync::Mutex;
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Header of a repeated response.

@@ -69,7 +69,7 @@ impl Tls {
     /// # Errors
     /// If a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
-        crate::runtime::crypto::install_crypto();
+        crate::runtime::tls_provider::install_crypto();
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
         let files = vec![certificate.clone(), key.clone()];
         let pair = Watched::open_all(files, move || {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{Finding, Outcome};
+use hayward_vocabulary::invariant_finding::{Finding, Outcome};
 
 use super::{Evaluation, RuleResult, RuleStatus, TimedFinding};
 

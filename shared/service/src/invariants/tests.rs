@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hayward_vocabulary::invariant::{Evidence, Inquiry, Rule};
+use hayward_vocabulary::invariant_finding::{Evidence, Inquiry, Rule};
 use parking_lot::Mutex as PlainMutex;
 
 use super::*;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Minimum time between two checks of a file. A revocation must take effect within 5 s (S8).
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -72,7 +72,7 @@ impl Exporters {
             }));
         };
         check_peers(settings)?;
-        crate::runtime::crypto::install_crypto();
+        crate::runtime::tls_provider::install_crypto();
         let export = ExportSettings {
             base_url: endpoint.trim_end_matches('/').to_owned(),
             authority: settings.otlp_authority.clone(),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 type Digest = [u8; 32];
 

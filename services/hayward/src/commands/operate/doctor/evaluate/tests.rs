@@ -4,7 +4,7 @@
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleStatus};
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::Evidence;
+use hayward_vocabulary::invariant_finding::Evidence;
 
 use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, Unwell, Waiting};
 use super::super::render;
