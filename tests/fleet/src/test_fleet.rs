@@ -193,7 +193,7 @@ impl TestFleet {
             .collect();
         let mut addresses = Ports::free().expect("free ports").addresses();
         if access == NetworkAccess::Tls {
-            prepare::authority::renew_certificates(&keys, &[]).expect("certificates");
+            prepare::certificate_authority::renew_certificates(&keys, &[]).expect("certificates");
             addresses = addresses.with_https();
         }
         Self {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_description_of_an_end_says_what_the_node_did() {
+    fn the_description_of_an_end_states_what_the_node_did() {
         let description = |code| {
             describe_exit(&Exit {
                 message: None,

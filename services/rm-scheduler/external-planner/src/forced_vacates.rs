@@ -17,8 +17,8 @@ pub(crate) fn forced_vacates(view: &PoolView) -> Vec<Vacate> {
     for (id, allocation) in &view.allocations {
         let node = view.snapshot.nodes.get(&allocation.node);
         let is_lost = node.is_none_or(|node| node.lost);
-        // An allocation that leaves a lost node is vacated once more, with `purge`. Nothing waits
-        // for its container then.
+        // An allocation that leaves a lost node is vacated once more, with `purge`. The scheduler
+        // then does not wait for its container.
         let already_vacated = allocation.purged || (allocation.leaving && !is_lost);
         if let Some((reason, detail)) =
             reason_to_leave(view, allocation).filter(|_| !already_vacated)

@@ -82,10 +82,8 @@ pub fn apply_settings(
     let set_flag = |current: &mut bool, value: Option<bool>| *current = value.unwrap_or(*current);
     let cap = settings.initialization_cap.map(non_negative);
     set(&mut tunables.initialization_cap, cap);
-    set_flag(
-        &mut tunables.expand_by_doubling,
-        settings.expand_by_doubling,
-    );
+    let doubling = settings.expand_by_doubling;
+    set_flag(&mut tunables.expand_by_doubling, doubling);
     set_flag(&mut tunables.use_prediction, settings.prediction);
     set_flag(&mut tunables.defragmentation, settings.defragmentation);
     let fudge = settings.prediction_fudge_ms.map(|time| time.0);
@@ -120,14 +118,10 @@ pub fn apply_settings(
     budgets.preemption_pool_percent_per_hour = pool.or(budgets.preemption_pool_percent_per_hour);
     let user = settings.preemption_user_percent_per_hour;
     budgets.preemption_user_percent_per_hour = user.or(budgets.preemption_user_percent_per_hour);
-    set(
-        &mut defaults.reserved_bytes,
-        settings.reserved_dram_gb.map(|it| it.0),
-    );
-    set(
-        &mut defaults.memory_bytes,
-        settings.default_memory_gb.map(|it| it.0),
-    );
+    let reserved = settings.reserved_dram_gb.map(|it| it.0);
+    set(&mut defaults.reserved_bytes, reserved);
+    let memory = settings.default_memory_gb.map(|it| it.0);
+    set(&mut defaults.memory_bytes, memory);
     set(&mut defaults.work_items, settings.default_work_items);
     defaults.threads = settings.default_threads.unwrap_or(defaults.threads);
     if let Some(override_gb) = settings.node_memory_override_gb {

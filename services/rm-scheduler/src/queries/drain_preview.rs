@@ -96,8 +96,9 @@ fn reason_without_estimate(stays: &[Blocker], without_space: u64, settled: bool)
     (!settled).then(|| "more rounds are needed for an estimate; ask for more".to_owned())
 }
 
-/// Returns the milliseconds that the moves of a group need. As many processes as the disruption
-/// limit allows move at the same time, and each such wave takes as long as the slowest process.
+/// Returns the milliseconds that the moves of a group need. The disruption limit is the
+/// number of processes that move at the same time. Each such wave takes as long as its slowest
+/// process.
 fn estimate_ms(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
     for process in group {

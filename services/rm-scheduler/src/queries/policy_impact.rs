@@ -22,7 +22,16 @@ pub fn policy_moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) ->
         rounds: with.rounds,
         settled: with.settled,
         nodes: node_shifts(before, after),
-        work: work_shifts((before, without), (after, with)),
+        work: work_shifts(
+            &PolicyResult {
+                snapshot: before,
+                timeline: without,
+            },
+            &PolicyResult {
+                snapshot: after,
+                timeline: with,
+            },
+        ),
         classes: class_shifts(without, with),
         users: user_shifts(without, with),
         started,
@@ -43,11 +52,16 @@ fn node_shifts(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
         .collect()
 }
 
+/// The fleet under one policy, and what the planner would do with it.
+struct PolicyResult<'a> {
+    snapshot: &'a Snapshot,
+    timeline: &'a Timeline,
+}
+
 /// Returns the work that gets another class, or whose class gets another policy, pool or priority.
-fn work_shifts(
-    (before, without): (&Snapshot, &Timeline),
-    (after, with): (&Snapshot, &Timeline),
-) -> Vec<WorkShift> {
+fn work_shifts(old_policy: &PolicyResult, new_policy: &PolicyResult) -> Vec<WorkShift> {
+    let (before, after) = (old_policy.snapshot, new_policy.snapshot);
+    let (without, with) = (old_policy.timeline, new_policy.timeline);
     let serving_class = |timeline: &Timeline, work: &WorkId| {
         let verdict = timeline.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);

@@ -54,10 +54,8 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
         .min_by_key(|entry| entry.incarnation)
         .unwrap();
     assert_eq!(first.state, AllocationState::Assigned);
-    assert_eq!(
-        (first.class.as_str(), first.order, first.incarnation),
-        ("normal", 1, 1)
-    );
+    let facts = (first.class.as_str(), first.order, first.incarnation);
+    assert_eq!(facts, ("normal", 1, 1));
     assert_eq!(first.size.memory_bytes, GIB);
     assert_eq!(first.launch, demand.launch);
     let verdict = fixture.until_verdict("job_a", WaitReason::Satisfied).await;
@@ -86,13 +84,9 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
         all[first.id.as_str()].exit.as_ref().unwrap().cause,
         ExitCause::Intended
     );
-    assert_eq!(
-        allocations_of(&all, "job_a")
-            .iter()
-            .map(|entry| entry.incarnation)
-            .max(),
-        Some(3)
-    );
+    let of_job = allocations_of(&all, "job_a");
+    let newest = of_job.iter().map(|entry| entry.incarnation).max();
+    assert_eq!(newest, Some(3));
     // A late report of an earlier state changes nothing.
     fixture.report(&first, ContainerState::Running);
     fixture.settle().await;

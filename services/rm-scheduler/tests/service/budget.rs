@@ -76,9 +76,7 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     let mut fixture = Fixture::new(&[8]).await;
     fixture.set_budget(0, 25).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
-    let all = fixture
-        .until("eight processes of job_a", |all| all.len() == 8)
-        .await;
+    let all = fixture.until("eight processes", |all| all.len() == 8).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
@@ -95,8 +93,10 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     }
     let verdict = fixture.until_budget_spent().await;
     assert_eq!(verdict.reason, WaitReason::WaitingForPreemption);
-    let detail = "2 of 2 quanta an hour";
-    assert!(verdict.detail.contains(detail), "{verdict:?}");
+    assert!(
+        verdict.detail.contains("2 of 2 quanta an hour"),
+        "{verdict:?}"
+    );
     let numbers = ["allowed", "spent"].map(|it| verdict.numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(numbers, [2, 2]);
     assert_eq!(fixture.shares().await.unwrap().budgets, budgets_with(2, 2));

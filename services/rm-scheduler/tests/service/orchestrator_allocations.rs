@@ -100,8 +100,9 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     // The map reports the end of one process. Only the space of this process goes to the waiting
     // work.
     let left: Vec<&AllocationEntry> = four.iter().filter(|it| it.id != leave[0].id).collect();
-    let map = with_map(&ann, &left, &[&leave[0]]);
-    fixture.neighbours.submit(&map);
+    fixture
+        .neighbours
+        .submit(&with_map(&ann, &left, &[&leave[0]]));
     let all = fixture
         .until("an allocation for ben", |all| {
             allocations_of(all, "job_b").len() == 1

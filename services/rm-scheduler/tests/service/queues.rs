@@ -164,10 +164,8 @@ async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
     assert_eq!((a.used["memory"], a.pending.get("memory")), (3 * GIB, None));
     assert_eq!((c.used["memory"], c.pending["memory"]), (5 * GIB, 4 * GIB));
     assert_eq!(root.pending["memory"], 4 * GIB);
-    assert_eq!(
-        (root.running_applications, root.waiting_applications),
-        (2, 0)
-    );
+    let applications = (root.running_applications, root.waiting_applications);
+    assert_eq!(applications, (2, 0));
     let viewer = fixture.client("viewer");
     let other = viewer.get::<Queues>("/v1/queues?pool=default").await;
     assert!(other.is_err());
@@ -390,17 +388,13 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         late.submitted_at = Timestamp::from_unix_ms(4_000_000_000_000);
         fixture.neighbours.submit(&late);
         let refused = fixture.until_verdict(&id, WaitReason::UnknownClass).await;
-        assert!(
-            refused.refused && refused.detail.contains("draining"),
-            "{refused:?}"
-        );
+        assert!(refused.refused, "{refused:?}");
+        assert!(refused.detail.contains("draining"), "{refused:?}");
         assert!(!fixture.verdicts().await["job_old"].refused);
     }
     let after = fixture.allocations().await;
-    assert!(
-        before.keys().all(|id| is_staying(&after[id])),
-        "no allocation is affected"
-    );
+    let all_stay = before.keys().all(|id| is_staying(&after[id]));
+    assert!(all_stay, "no allocation is affected");
 
     fixture.neighbours.demand.remove("job_old");
     fixture.neighbours.demand.remove("job_b");

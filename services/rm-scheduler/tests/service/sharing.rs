@@ -46,20 +46,11 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     }
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert_eq!(
-        allocations_of(&all, "job_a")
-            .iter()
-            .filter(|entry| is_staying(entry))
-            .count(),
-        2
-    );
-    assert_eq!(
-        allocations_of(&all, "job_b")
-            .iter()
-            .filter(|entry| is_staying(entry))
-            .count(),
-        2
-    );
+    for work in ["job_a", "job_b"] {
+        let mut staying = allocations_of(&all, work);
+        staying.retain(is_staying);
+        assert_eq!(staying.len(), 2, "{work}");
+    }
     let shares = fixture.shares().await.unwrap();
     let normal = shares
         .classes

@@ -97,7 +97,7 @@ async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_ove
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_successor_whose_request_is_withdrawn_is_vacated() {
+async fn a_successor_of_a_withdrawn_request_is_vacated() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&process(WORK, Role::Active));
     let old = fixture.report_running(WORK).await;

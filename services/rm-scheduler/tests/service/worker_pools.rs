@@ -83,10 +83,8 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let leaves = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
     let work = workers[0].work.as_str();
     let leaving = fixture.until_one(work, "is vacated", leaves).await;
-    assert_eq!(
-        leaving.vacate.as_ref().unwrap().reason,
-        VacateReason::WorkGone
-    );
+    let reason = leaving.vacate.as_ref().unwrap().reason;
+    assert_eq!(reason, VacateReason::WorkGone);
     fixture.report(&leaving, ContainerState::Ended);
     owner.until_granted(&fixture, 3).await;
     let view = owner

@@ -1,5 +1,4 @@
-//! Property tests: the guarantees of a worker pool (WP-1 to WP-8) hold in random histories of calls
-//! and events.
+//! Property tests: the guarantees of a worker pool hold in random histories of calls and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 

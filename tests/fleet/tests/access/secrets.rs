@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
-use hayward::prepare::{self, authority};
+use hayward::prepare::{self, certificate_authority};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::Submitted;
 use hayward_node_status_api::Enrolment;
@@ -97,7 +97,7 @@ async fn planted_secrets_are_in_no_response_and_no_log() {
     let mut fleet = TestFleet::start().await;
     fleet.start_agent("node-1", &Agent::default());
     fleet.wait_until_nodes_take_work(1).await;
-    authority::renew_certificates(&fleet.keys, &[]).unwrap();
+    certificate_authority::renew_certificates(&fleet.keys, &[]).unwrap();
     let mut planted = PlantedSecrets::from_keys(fleet.keys.dir());
     assert!(planted.0.len() > 12, "there are secrets to search");
 

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What a donor could give up: an allocation, or a grant of this round.
+/// Object that a donor could give up: an allocation, or a grant of this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DonorItem {
     Allocation(AllocIx),

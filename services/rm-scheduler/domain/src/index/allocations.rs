@@ -21,9 +21,14 @@ impl FleetIndex {
         };
         let work = self.find_work(&value.work);
         let node = self.find_node(&value.node);
-        let user_index = self.find_or_add_user(&value.user);
-        let user = (self.user_names[user_index].clone(), user_index);
-        let mut record = new_allocation_record((id, user), value, (work, node));
+        let user = self.find_or_add_user(&value.user);
+        let refs = AllocationRefs {
+            user_name: self.user_names[user].clone(),
+            user,
+            work,
+            node,
+        };
+        let mut record = new_allocation_record(id, value, refs);
         self.exclude_remnant(&mut record);
         let allocation = if let Some(allocation) = entry.row {
             self.unlink(allocation, dirty);
@@ -123,11 +128,25 @@ impl FleetIndex {
     }
 }
 
+/// Rows that an allocation refers to.
+struct AllocationRefs {
+    user_name: UserName,
+    user: UserIx,
+    work: Option<WorkIx>,
+    node: Option<NodeIx>,
+}
+
 fn new_allocation_record(
-    (id, (user_name, user)): (&AllocationId, (UserName, UserIx)),
+    id: &AllocationId,
     allocation: &Allocation,
-    (work, node): (Option<WorkIx>, Option<NodeIx>),
+    refs: AllocationRefs,
 ) -> AllocationRecord {
+    let AllocationRefs {
+        user_name,
+        user,
+        work,
+        node,
+    } = refs;
     AllocationRecord {
         id: id.clone(),
         work_id: allocation.work.clone(),

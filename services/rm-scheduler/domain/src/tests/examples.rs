@@ -1,5 +1,4 @@
-//! Worked examples of the specification (X1 to X30 in `docs/spec/fair-share.md`), and single rules
-//! with numbers.
+//! Worked examples of the specification (`docs/spec/fair-share.md`), and single rules with numbers.
 
 use hayward_vocabulary::{Quantum, Size};
 
@@ -268,7 +267,7 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
 
 /// Worked example of the specification (X24).
 #[test]
-fn a_squatter_leaves_for_work_whose_home_is_the_pool() {
+fn a_squatter_leaves_for_work_of_the_home_pool() {
     let mut fixture = Fixture::new();
     fixture.snapshot.pools.insert("top".into(), Pool::default());
     let fast = Pool {

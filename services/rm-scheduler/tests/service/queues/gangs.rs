@@ -82,15 +82,10 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
         stored_part(&fixture, GANG_NODES).await,
         Some(reserved.clone())
     );
-    let found: Queues = fixture
-        .client("viewer")
-        .get("/v1/queues?pool=batch")
-        .await
-        .unwrap();
-    assert_eq!(
-        found.pools[0].kept,
-        reserved.as_object().unwrap().len() as u64
-    );
+    let viewer = fixture.client("viewer");
+    let found: Queues = viewer.get("/v1/queues?pool=batch").await.unwrap();
+    let node_count = reserved.as_object().unwrap().len() as u64;
+    assert_eq!(found.pools[0].kept, node_count);
 
     // The small processes end one after the other. The gang starts as a whole when enough have
     // ended.

@@ -21,8 +21,9 @@ pub fn arguments_from_lines(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     }
     if lines.len() > MAX_LINES {
         bail!(
-            "it has {} lines, and a job may have {MAX_LINES}: split it, as with `split -l {MAX_LINES}`, or \
-             use --count and let each task find its line by its number",
+            "it has {} lines, and a job may have {MAX_LINES}: split it, \
+             as with `split -l {MAX_LINES}`, or use --count and let each task find its line \
+             by its number",
             lines.len()
         );
     }

@@ -280,7 +280,7 @@ fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> 
     }))
 }
 
-/// What a piece of work wants beyond its present processes.
+/// Kind of wish that a piece of work has beyond its present processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WishKind {
     Nothing,
