@@ -45,8 +45,8 @@ pub struct Ledger {
     pub(crate) nodes: Nodes,
     pub(crate) failures: Followed<FactEntry>,
     pub(crate) evacuations: Followed<ClearingEntry>,
-    /// Rule of the current strategy.
-    rule: Rule,
+    /// Current strategy.
+    strategy: Rule,
     facts: FactLog,
     /// Keys and kinds of all facts.
     known_facts: HashSet<(String, NodeFact)>,
@@ -197,7 +197,7 @@ impl Ledger {
             nodes: Nodes::default(),
             failures: Followed::default(),
             evacuations: Followed::default(),
-            rule: Rule::None,
+            strategy: Rule::None,
             facts: FactLog::default(),
             known_facts: HashSet::new(),
             newest_fact_at: Timestamp::default(),

@@ -25,7 +25,9 @@ impl Ledger {
         }
         let entry = record.and_then(|record| record.entry(&key));
         let entry = entry.filter(|entry| entry.is_in_force(moment.now));
-        let scores = self.rule.scores(&self.facts, &name, self.newest_fact_at);
+        let scores = self
+            .strategy
+            .scores(&self.facts, &name, self.newest_fact_at);
         let is_reached = scores.iter().any(|score| score.proposal.is_some());
         let find_brake = || self.check_brakes_for(node, &[], moment).err();
         let withheld = (is_reached && entry.is_none()).then(find_brake).flatten();
@@ -34,7 +36,7 @@ impl Ledger {
         let evacuations = self.context.evacuations.read();
         Some(Evidence {
             node: node.to_owned(),
-            strategy: self.rule.name().to_owned(),
+            strategy: self.strategy.name().to_owned(),
             cost: Cost {
                 quanta_withheld: since.map_or(0, |_| quanta),
                 withheld_ms: since.map_or(0, |since| moment.now.ms_since(since)),

@@ -250,7 +250,7 @@ impl Ledger {
             set_by: caller_name,
             set_at: moment.now,
         };
-        self.rule = strategy.rule;
+        self.strategy = strategy.rule;
         let view = StrategyView {
             name: row.name.clone(),
             parameters: row.parameters.clone(),
@@ -336,7 +336,7 @@ impl Ledger {
             revision: 0,
         };
         *self.context.strategy.write() = view;
-        self.rule = strategy.rule;
+        self.strategy = strategy.rule;
     }
 }
 

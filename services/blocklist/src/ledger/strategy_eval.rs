@@ -1,7 +1,9 @@
-//! Evaluates facts and adds the resulting blocks. The strategy evaluates nodes by all their facts.
+//! Evaluates facts and adds the resulting blocks. A fact is one event on a node, for example a
+//! failed process or lost contact. The strategy evaluates nodes by all their facts.
 //! A node on trial is evaluated by each new fact (W6).
 //!
-//! The evaluation waits until the nodes of the fleet are known, because the brakes count them.
+//! The evaluation waits until the nodes of the fleet are known, because the brakes count them. The
+//! brakes limit automatic blocks, so that failures never block most of a pool.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +33,7 @@ impl Ledger {
         self.known_facts.insert((fact.key.clone(), fact.kind));
         self.newest_fact_at = self.newest_fact_at.max(fact.at);
         if rule::can_count_against_node(&fact) && !fact.spent {
+            // A spent fact has already led to a block or was cleared.
             // Loaded facts are evaluated again, because a brake may have prevented the block, or a
             // crash may have prevented the evaluation.
             self.nodes_to_evaluate.insert(node.clone());
@@ -91,7 +94,7 @@ impl Ledger {
         }
         let mut items = Vec::new();
         for (node, fact) in std::mem::take(&mut self.unevaluated_facts) {
-            items.extend(self.evaluate_canary(&node, &fact, moment, batch));
+            items.extend(self.evaluate_trial(&node, &fact, moment, batch));
         }
         for node in std::mem::take(&mut self.nodes_to_evaluate) {
             items.extend(self.evaluate_node(&node, moment, batch));
@@ -100,7 +103,7 @@ impl Ledger {
     }
 
     /// Evaluates a node on trial by one fact.
-    fn evaluate_canary(
+    fn evaluate_trial(
         &mut self,
         node: &NodeName,
         fact: &Fact,
@@ -109,19 +112,19 @@ impl Ledger {
     ) -> Option<BlockEntry> {
         let key = Key::for_node(node);
         let record = self.keys.get_mut(&key)?;
-        let canary = record.state.canary.clone()?;
+        let trial = record.state.canary.clone()?;
         match trial_verdict::judge_fact(&self.facts, node, fact, OTHER_NODE_WINDOW_MS) {
             Verdict::Undecided => None,
             Verdict::Passed => {
                 record.state.canary = None;
-                let item = canary_entry(&key, &canary, record.state.removal_no);
+                let item = canary_entry(&key, &trial, record.state.removal_no);
                 self.mark_facts_spent(&key, batch);
                 let change = ChangeRow::new(BlockEvent::TrialPassed, item, moment);
                 self.record_end(&key, change, batch);
                 None
             }
             Verdict::Failed => {
-                let mut causes = canary.causes;
+                let mut causes = trial.causes;
                 causes.insert(format!("failed on trial: {}", describe_fact(fact)));
                 let last = self.auto_blocks.get(&key).and_then(|it| it.last());
                 let default_ms = self.context.settings.default_duration_ms;
@@ -135,21 +138,21 @@ impl Ledger {
                             .now
                             .plus_ms(self.next_duration_ms(&key, base_ms, moment)),
                     ),
-                    sources: canary.sources,
+                    sources: trial.sources,
                 };
                 self.block_by_strategy(node, block, moment, batch)
             }
         }
     }
 
-    /// Evaluates a node by the strategy, and blocks it if a rule proposes a block.
+    /// Evaluates a node by the strategy, and blocks it if the strategy proposes a block.
     fn evaluate_node(
         &mut self,
         node: &NodeName,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
-        let scores = self.rule.scores(&self.facts, node, self.newest_fact_at);
+        let scores = self.strategy.scores(&self.facts, node, self.newest_fact_at);
         let proposals: Vec<Proposal> = scores
             .into_iter()
             .filter_map(|score| score.proposal)
@@ -214,7 +217,7 @@ impl Ledger {
         if !is_blocked && let Err(reason) = self.check_brakes_for(node.as_str(), &[], moment) {
             let cause = block.cause();
             tracing::warn!(%node, cause, %reason, "a brake prevents an automatic block");
-            self.extend_canary(&key, moment, batch);
+            self.extend_trial(&key, moment, batch);
             return None;
         }
         let source = block.sources.first().cloned().unwrap_or_default();
@@ -226,26 +229,27 @@ impl Ledger {
 
     /// Extends a failed trial if a brake prevents the block, so that the node remains limited to
     /// one allocation at a time.
-    fn extend_canary(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn extend_trial(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
         let until = moment.now.plus_ms(self.context.settings.trial_ms);
         let record = self.keys.get_mut(key);
-        let Some(canary) = record.and_then(|record| record.state.canary.as_mut()) else {
+        let Some(trial) = record.and_then(|record| record.state.canary.as_mut()) else {
             return;
         };
-        canary.until = until;
+        trial.until = until;
         self.schedule_check(key);
         self.write_row_and_publish(key, batch);
     }
 
-    /// Deletes facts that are older than the longest window and no longer published. Published
-    /// facts are retained, because they would count as new after a restart.
+    /// Deletes facts that are older than the longest window and no longer published, and old
+    /// automatic blocks. Published facts are retained, because they would count as new after a
+    /// restart.
     pub(super) fn trim_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if moment.monotonic_ms < self.next_trim_ms {
             return;
         }
         self.next_trim_ms = moment.monotonic_ms + TRIM_INTERVAL_MS;
         let (retention_ms, failures) = (
-            self.rule.longest_window_ms().max(MIN_FACT_AGE_MS),
+            self.strategy.longest_window_ms().max(MIN_FACT_AGE_MS),
             &self.failures,
         );
         // The published facts are unknown before the first update.
@@ -258,6 +262,11 @@ impl Ledger {
             }
             batch.rows.removed_facts.extend(removed);
         }
+        self.trim_auto_blocks(moment, batch);
+    }
+
+    /// Deletes automatic blocks that are too old for the back-off.
+    fn trim_auto_blocks(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let cutoff = moment.now.minus_ms(self.context.settings.backoff_memory_ms);
         let count_before: usize = self.auto_blocks.values().map(Vec::len).sum();
         for auto_blocks in self.auto_blocks.values_mut() {
