@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 
 use super::evaluate::{is_low, publisher};
 use super::facts::{
-    Ailment, Blocked, Disk, Fact, Facts, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
+    Blocked, Disk, Fact, Facts, Lag, NodeFacts, NodeProblem, Replica, ServiceFacts, UnhealthyNode,
+    Waiting,
 };
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
@@ -238,38 +239,40 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
     let mut facts = NodeFacts::default();
     for node in nodes {
         let entry = &node.entry;
-        let (count, ailment) = match entry.health {
+        let (count, problem) = match entry.health {
             Health::Healthy => (&mut facts.healthy, None),
-            Health::Suspect => (&mut facts.suspect, Some(Ailment::Suspect)),
-            Health::Lost => (&mut facts.lost, Some(Ailment::Lost)),
-            Health::Quiesced | Health::Unknown => (&mut facts.quiesced, Some(Ailment::Quiesced)),
+            Health::Suspect => (&mut facts.suspect, Some(NodeProblem::Suspect)),
+            Health::Lost => (&mut facts.lost, Some(NodeProblem::Lost)),
+            Health::Quiesced | Health::Unknown => {
+                (&mut facts.quiesced, Some(NodeProblem::Quiesced))
+            }
         };
         *count += 1;
         facts.off += u64::from(!entry.schedulable);
         facts.drains += u64::from(node.drain_state.is_some());
-        let mut unwell = |ailment, detail: String| {
-            facts.unwell.push(Unwell {
+        let mut add_problem = |problem, detail: String| {
+            facts.unhealthy.push(UnhealthyNode {
                 node: entry.node.to_string(),
-                ailment,
+                problem,
                 detail,
             });
         };
         // If an operator has varied off this node, its absence is expected.
         let is_expected = !entry.schedulable || node.drain_state.is_some();
         if node.rivals.is_empty() {
-            if let Some(ailment) = ailment.filter(|_| !is_expected) {
-                unwell(ailment, entry.reason.clone());
+            if let Some(problem) = problem.filter(|_| !is_expected) {
+                add_problem(problem, entry.reason.clone());
             }
         } else {
-            unwell(Ailment::Twins, node.rivals.join(", "));
+            add_problem(NodeProblem::DuplicateAgents, node.rivals.join(", "));
         }
         if node.drain_state == Some(DrainState::Failed) {
-            unwell(Ailment::DrainFailed, entry.reason.clone());
+            add_problem(NodeProblem::DrainFailed, entry.reason.clone());
         }
         let (free, total) = (node.metrics.disk_free_bytes, node.metrics.disk_total_bytes);
         if entry.health == Health::Healthy && is_low(free, total) {
-            unwell(
-                Ailment::DiskLow,
+            add_problem(
+                NodeProblem::DiskLow,
                 format!("{} of {} left", format_bytes(free), format_bytes(total)),
             );
         }
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_counted_and_unwell_nodes_are_named() {
+    fn nodes_are_counted_and_unhealthy_nodes_are_named() {
         let low = json!({"disk_total_bytes": 100_u64 << 30, "disk_free_bytes": 1_u64 << 30});
         let facts = count_nodes(&[
             node("n1", &json!({})),
@@ -387,12 +390,15 @@ mod tests {
         ]);
         assert_eq!((facts.healthy, facts.suspect, facts.lost), (3, 1, 1));
         assert_eq!((facts.quiesced, facts.off, facts.drains), (1, 1, 1));
-        let named = facts.unwell.iter().map(|it| (it.node.as_str(), it.ailment));
+        let named = facts
+            .unhealthy
+            .iter()
+            .map(|it| (it.node.as_str(), it.problem));
         let expected = [
-            ("n2", Ailment::Suspect),
-            ("n4", Ailment::Twins),
-            ("n5", Ailment::DiskLow),
-            ("n6", Ailment::DrainFailed),
+            ("n2", NodeProblem::Suspect),
+            ("n4", NodeProblem::DuplicateAgents),
+            ("n5", NodeProblem::DiskLow),
+            ("n6", NodeProblem::DrainFailed),
         ];
         assert_eq!(
             named.collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ use hayward_service::invariants::{RuleResult, RuleStatus};
 use serde::Serialize;
 
 use super::advice;
-use super::facts::{Ailment, Fact, Facts, ServiceFacts, Unwell};
+use super::facts::{Fact, Facts, NodeProblem, ServiceFacts, UnhealthyNode};
 use crate::output::format::{format_bytes, format_count, format_duration};
 
 /// Maximum clock difference in milliseconds. A larger difference is a finding, because it confuses
@@ -23,7 +23,7 @@ const MAX_SILENCE_MS: u64 = 25_000;
 /// A disk is low if less than one twentieth of it is free, and less than [`LOW_DISK_BYTES`].
 const LOW_DISK_DIVISOR: u64 = 20;
 const LOW_DISK_BYTES: u64 = 10 << 30;
-/// Maximum number of nodes with the same ailment that get separate findings. More nodes share one
+/// Maximum number of nodes with the same problem that get separate findings. More nodes share one
 /// finding.
 const MAX_SEPARATE_FINDINGS: usize = 5;
 /// Milliseconds after which a wait is a finding, whatever its reason.
@@ -50,8 +50,9 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The database went back in time. (R9)
-    WentBack,
+    /// The database was rolled back to an older state. (R9)
+    #[serde(rename = "went_back")]
+    DatabaseRolledBack,
     #[serde(rename = "away")]
     Unreachable,
     NotReady,
@@ -59,7 +60,9 @@ pub enum Kind {
     /// A rule could not be checked.
     #[serde(rename = "unseen")]
     Unchecked,
-    Follower,
+    /// A service has heard nothing of a publication for too long.
+    #[serde(rename = "follower")]
+    StalePublication,
     Versions,
     Clock,
     Node,
@@ -85,7 +88,7 @@ fn new_finding(
 /// Returns all findings, the most severe first.
 pub fn evaluate_facts(facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = facts.services.iter().flat_map(service_findings).collect();
-    findings.extend(history_finding(&facts.services));
+    findings.extend(rollback_finding(&facts.services));
     findings.extend(version_finding(&facts.services));
     findings.extend(insecure_mode_finding(&facts.services));
     findings.extend(node_findings(facts));
@@ -111,7 +114,7 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
         }
     };
     let mut findings = silent_replica_findings(service);
-    let waits_for_operator = went_back(status).is_some();
+    let waits_for_operator = rollback_reason(status).is_some();
     if !status.ready && !waits_for_operator {
         let description = format!("{name} is not ready: {}", status.not_ready.join("; "));
         let action = "if a replica that is not in the list of addresses leads, add it; else look \
@@ -121,7 +124,7 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
     findings.extend(invariant_findings(service, status.ready));
     // A service that writes nothing follows no neighbour until the operator has decided.
     if !waits_for_operator {
-        findings.extend(follower_findings(service));
+        findings.extend(stale_publication_findings(service));
     }
     let ahead = service.clock_ahead_ms.unwrap_or(0);
     if ahead.abs() > MAX_CLOCK_DIFFERENCE_MS {
@@ -136,18 +139,19 @@ fn service_findings(service: &ServiceFacts) -> Vec<Finding> {
     findings
 }
 
-/// Returns the reason why the service writes nothing after its database went back in time. Returns
+/// Returns the reason why the service writes nothing after its database was rolled back. Returns
 /// `None` if it may write.
-fn went_back(status: &Status) -> Option<&str> {
+fn rollback_reason(status: &Status) -> Option<&str> {
     let mut reasons = status.not_ready.iter().map(String::as_str);
     reasons.find(|reason| reason.starts_with(WENT_BACK))
 }
 
 /// Returns one finding for the whole fleet, regardless of how many services wait for the decision
 /// of the operator. (R9)
-fn history_finding(services: &[ServiceFacts]) -> Option<Finding> {
+fn rollback_finding(services: &[ServiceFacts]) -> Option<Finding> {
     let statuses = services.iter();
-    let statuses = statuses.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
+    let statuses =
+        statuses.filter_map(|it| Some((it.name, rollback_reason(it.status.as_ref().ok()?)?)));
     let waiting: Vec<(&str, &str)> = statuses.collect();
     let (_, first) = waiting.first()?;
     let names: Vec<&str> = waiting.iter().map(|(name, _)| *name).collect();
@@ -155,7 +159,12 @@ fn history_finding(services: &[ServiceFacts]) -> Option<Finding> {
     let action = "find out what became of the newer rows; if there is a newer backup or another \
                   replica of the database, stop the fleet and use that (`hayward restore BACKUP`); \
                   else go on with what is left: `hayward restore --accept-loss`";
-    Some(new_finding(Kind::WentBack, "database", description, action))
+    Some(new_finding(
+        Kind::DatabaseRolledBack,
+        "database",
+        description,
+        action,
+    ))
 }
 
 /// Reports each replica that is down. The service continues, but with less redundancy.
@@ -231,7 +240,7 @@ fn violated_rule_finding(service: &str, rule: &RuleStatus) -> Finding {
     )
 }
 
-fn follower_findings(service: &ServiceFacts) -> Vec<Finding> {
+fn stale_publication_findings(service: &ServiceFacts) -> Vec<Finding> {
     let is_silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > MAX_SILENCE_MS);
     let lags = service.lags.iter();
     let silent_lags = lags.filter(|lag| lag.stale || is_silent(lag.silent_ms));
@@ -253,7 +262,7 @@ fn follower_findings(service: &ServiceFacts) -> Vec<Finding> {
              nothing is taken back on old news",
                 publisher(publication).unwrap_or("its publisher")
             );
-            new_finding(Kind::Follower, name, description, action)
+            new_finding(Kind::StalePublication, name, description, action)
         })
         .collect()
 }
@@ -316,8 +325,11 @@ fn node_findings(facts: &Facts) -> Vec<Finding> {
     };
     // A service that started on older rows knows no node until the operator has decided.
     let mut services = facts.services.iter();
-    let waits_for_operator =
-        |it: &ServiceFacts| it.status.as_ref().is_ok_and(|it| went_back(it).is_some());
+    let waits_for_operator = |it: &ServiceFacts| {
+        it.status
+            .as_ref()
+            .is_ok_and(|it| rollback_reason(it).is_some())
+    };
     if services.any(|it| it.name == "node-status" && waits_for_operator(it)) {
         return Vec::new();
     }
@@ -326,19 +338,19 @@ fn node_findings(facts: &Facts) -> Vec<Finding> {
         let action = "let one in: `hayward enrol NODE`";
         return vec![new_finding(Kind::Node, "nodes", description, action)];
     }
-    let mut by_ailment: BTreeMap<Ailment, Vec<&Unwell>> = BTreeMap::new();
-    for unwell in &nodes.unwell {
-        by_ailment.entry(unwell.ailment).or_default().push(unwell);
+    let mut by_problem: BTreeMap<NodeProblem, Vec<&UnhealthyNode>> = BTreeMap::new();
+    for node in &nodes.unhealthy {
+        by_problem.entry(node.problem).or_default().push(node);
     }
-    by_ailment
+    by_problem
         .into_iter()
-        .flat_map(|(ailment, unwell)| ailment_findings(ailment, &unwell))
+        .flat_map(|(problem, nodes)| node_problem_findings(problem, &nodes))
         .collect()
 }
 
-/// Reports nodes with the same ailment. Many nodes share one finding, and few have one each.
-fn ailment_findings(ailment: Ailment, nodes: &[&Unwell]) -> Vec<Finding> {
-    let (state, remedy) = state_and_remedy(ailment);
+/// Reports nodes with the same problem. Many nodes share one finding, and few have one each.
+fn node_problem_findings(problem: NodeProblem, nodes: &[&UnhealthyNode]) -> Vec<Finding> {
+    let (state, remedy) = state_and_remedy(problem);
     if nodes.len() > MAX_SEPARATE_FINDINGS {
         let names: Vec<&str> = nodes
             .iter()
@@ -357,39 +369,39 @@ fn ailment_findings(ailment: Ailment, nodes: &[&Unwell]) -> Vec<Finding> {
             remedy,
         )];
     }
-    let node_finding = |it: &&Unwell| {
+    let node_finding = |it: &&UnhealthyNode| {
         let description = format!("node {} {state}: {}", it.node, it.detail);
         new_finding(Kind::Node, &it.node, description, remedy)
     };
     nodes.iter().map(node_finding).collect()
 }
 
-/// Returns the description of an ailment, and its remedy.
-fn state_and_remedy(ailment: Ailment) -> (&'static str, &'static str) {
-    match ailment {
-        Ailment::Suspect => (
+/// Returns the description of a node problem, and its remedy.
+fn state_and_remedy(problem: NodeProblem) -> (&'static str, &'static str) {
+    match problem {
+        NodeProblem::Suspect => (
             "is suspect",
             "see whether it and its agent are up; if it stays silent it is given up, unless the \
              brake against mass loss holds: `hayward node NODE` says so",
         ),
-        Ailment::Lost => (
+        NodeProblem::Lost => (
             "is lost",
             "start its agent again, or forget it: `hayward node forget`; its work is started \
              elsewhere",
         ),
-        Ailment::Twins => (
+        NodeProblem::DuplicateAgents => (
             "has two agents",
             "stop one of them, or say which is right: `hayward node identify`",
         ),
-        Ailment::Quiesced => (
+        NodeProblem::Quiesced => (
             "asks for no work",
             "see why with `hayward node NODE`; it comes back by itself when the cause is gone",
         ),
-        Ailment::DiskLow => (
+        NodeProblem::DiskLow => (
             "is low on disk",
             "make room on the disk of its state directory: nothing starts on a full one",
         ),
-        Ailment::DrainFailed => (
+        NodeProblem::DrainFailed => (
             "was not empty in time",
             "see what blocks it with `hayward node NODE`, and end that or cancel the drain",
         ),

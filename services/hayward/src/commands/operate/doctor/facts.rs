@@ -83,7 +83,8 @@ pub struct NodeFacts {
     /// Number of nodes with a drain.
     pub drains: u64,
     /// Nodes that need an operator.
-    pub unwell: Vec<Unwell>,
+    #[serde(rename = "unwell")]
+    pub unhealthy: Vec<UnhealthyNode>,
 }
 
 impl NodeFacts {
@@ -92,22 +93,24 @@ impl NodeFacts {
     }
 }
 
+/// A node with a problem that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unwell {
+pub struct UnhealthyNode {
     pub node: String,
     #[serde(rename = "what")]
-    pub ailment: Ailment,
+    pub problem: NodeProblem,
     /// Detail from the service, or measured numbers.
     pub detail: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ailment {
+pub enum NodeProblem {
     Suspect,
     Lost,
     /// Two agents report as this node. (F28)
-    Twins,
+    #[serde(rename = "twins")]
+    DuplicateAgents,
     /// The node itself accepts no work.
     Quiesced,
     DiskLow,

@@ -6,7 +6,7 @@ use hayward_service::invariants::{Invariants, RuleStatus};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant_finding::Evidence;
 
-use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, Unwell, Waiting};
+use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, UnhealthyNode, Waiting};
 use super::super::render;
 use super::*;
 use crate::output::Renderer;
@@ -96,11 +96,11 @@ fn healthy_facts() -> Facts {
     }
 }
 
-fn facts_with_ailment(ailment: Ailment) -> Facts {
+fn facts_with_problem(problem: NodeProblem) -> Facts {
     let mut facts = healthy_facts();
-    facts.nodes.as_mut().unwrap().unwell.push(Unwell {
+    facts.nodes.as_mut().unwrap().unhealthy.push(UnhealthyNode {
         node: "n1".to_owned(),
-        ailment,
+        problem,
         detail: "it says so".to_owned(),
     });
     facts
@@ -170,7 +170,7 @@ fn assert_none_found(case: &str, facts: &Facts) {
 }
 
 /// Puts all services into the state in which they wait for a decision of the operator.
-fn set_went_back_everywhere(facts: &mut Facts) {
+fn set_rolled_back_everywhere(facts: &mut Facts) {
     for service in &mut facts.services {
         let status = service.status.as_mut().unwrap();
         (status.ready, status.leader) = (false, false);
@@ -210,12 +210,12 @@ fn a_service_that_is_down_or_not_ready_is_one_finding() {
 
 // All services wait for the same decision. (R9)
 #[test]
-fn a_database_that_went_back_is_one_finding_of_the_fleet() {
-    let expected = [(Kind::WentBack, "database")];
-    let running = facts_with(set_went_back_everywhere);
+fn a_rolled_back_database_is_one_finding_of_the_fleet() {
+    let expected = [(Kind::DatabaseRolledBack, "database")];
+    let running = facts_with(set_rolled_back_everywhere);
     assert_findings("while the services ran", &running, &expected);
     let started = facts_with(|it| {
-        set_went_back_everywhere(it);
+        set_rolled_back_everywhere(it);
         it.nodes = Ok(NodeFacts::default());
         for lag in it.services.iter_mut().flat_map(|it| &mut it.lags) {
             (lag.stale, lag.silent_ms) = (true, None);
@@ -257,7 +257,7 @@ fn a_rule_is_a_finding_when_it_is_broken_or_unchecked_for_long() {
 
 #[test]
 fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
-    let silent = [(Kind::Follower, "job-converter")];
+    let silent = [(Kind::StalePublication, "job-converter")];
     let stale = facts_with(|it| first_service(it).lags[0].stale = true);
     assert_findings("a stale follower", &stale, &silent);
     let late = facts_with(|it| first_service(it).lags[0].silent_ms = Some(25_001));
@@ -281,14 +281,14 @@ fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
 fn nodes_waits_and_disks_are_findings() {
     let none = facts_with(|it| it.nodes = Ok(NodeFacts::default()));
     assert_findings("no nodes", &none, &[(Kind::Node, "nodes")]);
-    for ailment in [
-        Ailment::Lost,
-        Ailment::Twins,
-        Ailment::DiskLow,
-        Ailment::DrainFailed,
+    for problem in [
+        NodeProblem::Lost,
+        NodeProblem::DuplicateAgents,
+        NodeProblem::DiskLow,
+        NodeProblem::DrainFailed,
     ] {
-        let case = format!("{ailment:?}");
-        assert_findings(&case, &facts_with_ailment(ailment), &[(Kind::Node, "n1")]);
+        let case = format!("{problem:?}");
+        assert_findings(&case, &facts_with_problem(problem), &[(Kind::Node, "n1")]);
     }
     assert_none_found("work that waits a day", &facts_with_wait(LONG_WAIT_MS));
     let expected = [(Kind::Waiting, "job_1")];
@@ -388,10 +388,10 @@ fn the_page_has_services_findings_and_remedies() {
     );
 
     let many = facts_with(|it| {
-        let unwell = &mut it.nodes.as_mut().unwrap().unwell;
-        unwell.extend((0..25).map(|number| Unwell {
+        let unhealthy = &mut it.nodes.as_mut().unwrap().unhealthy;
+        unhealthy.extend((0..25).map(|number| UnhealthyNode {
             node: format!("n{number}"),
-            ailment: Ailment::Lost,
+            problem: NodeProblem::Lost,
             detail: "silent".to_owned(),
         }));
     });
