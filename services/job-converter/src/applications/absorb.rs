@@ -1,4 +1,9 @@
 //! Applies updates of `allocations` and `verdicts` to applications.
+//!
+//! An application is two state machines: the front serves its owner, and the core deals with the
+//! scheduler. The partition holds the fronts of all applications, with their tasks.
+//!
+//! A placeholder allocation is settled once its end is handled. Its end is not handled again.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +43,7 @@ pub fn is_application_work(work: &WorkId) -> bool {
 impl Applications {
     /// Applies changes of allocations. All new allocations are recorded before any end is handled.
     /// A task that replaces a placeholder is thus known before the placeholder ends.
-    pub fn absorb_allocations(&mut self, changes: Vec<AllocationChange>, moment: &Moment) {
+    pub fn apply_allocations(&mut self, changes: Vec<AllocationChange>, moment: &Moment) {
         let now = moment.now;
         let mut apps: BTreeSet<AppId> = BTreeSet::new();
         let mut ended_entries = Vec::new();
@@ -64,7 +69,7 @@ impl Applications {
                     }
                 }
                 AllocationChange::Removed(allocation, _) => {
-                    record.forget_allocation(&allocation, slot);
+                    record.remove_allocation_and_settlement(&allocation, slot);
                 }
             }
             apps.insert(id);
@@ -80,12 +85,12 @@ impl Applications {
             self.apply_allocation_end(&id, slot, &entry, now);
         }
         for id in apps {
-            self.handle_removed_allocations(&id, now);
+            self.apply_removed_allocations(&id, now);
         }
     }
 
     /// Applies the first full update of a term. Allocations that it does not contain do not exist.
-    pub fn absorb_first_full_update(
+    pub fn apply_first_full_update(
         &mut self,
         exists: impl Fn(&AllocationId) -> bool,
         moment: &Moment,
@@ -100,20 +105,20 @@ impl Applications {
         for id in ids {
             self.mark_dirty(&id).all = true;
             if let Some(record) = self.records.get_mut(&id) {
-                record.unallocated = record.tasks.keys().cloned().collect();
+                record.tasks_to_check = record.tasks.keys().cloned().collect();
             }
-            self.handle_removed_allocations(&id, moment.now);
+            self.apply_removed_allocations(&id, moment.now);
         }
     }
 
-    /// Handles allocations that were removed before their end was observed.
-    pub(super) fn handle_removed_allocations(&mut self, id: &AppId, now: Timestamp) {
+    /// Ends the tasks whose allocation was removed before its end was observed.
+    pub(super) fn apply_removed_allocations(&mut self, id: &AppId, now: Timestamp) {
         if !self.synced {
             return;
         }
         let record = self.records.get_mut(id);
-        let unallocated = record.map(|record| std::mem::take(&mut record.unallocated));
-        for task in unallocated.unwrap_or_default() {
+        let tasks_to_check = record.map(|record| std::mem::take(&mut record.tasks_to_check));
+        for task in tasks_to_check.unwrap_or_default() {
             let Some(record) = self.records.get_mut(id) else {
                 return;
             };
@@ -202,7 +207,7 @@ impl Applications {
         }
     }
 
-    /// Handles the end of a task's process.
+    /// Applies the end of a task's process.
     fn apply_process_end(&mut self, id: &AppId, task: &TaskId, end: TaskEnd, now: Timestamp) {
         let front_task = self.partition.get(id).and_then(|it| it.tasks.get(task));
         let Some(state) = front_task.map(|it| it.state) else {
@@ -264,7 +269,7 @@ impl Applications {
     }
 
     /// Applies verdicts: whether a queue admits a new application, and which tasks are refused.
-    pub(super) fn absorb_verdicts<'a>(
+    pub(super) fn apply_verdicts<'a>(
         &mut self,
         id: &AppId,
         find_verdict: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
@@ -332,12 +337,12 @@ impl AppRecord {
     /// Removes an allocation. Its task is checked after the whole update is applied.
     fn remove_allocation(&mut self, allocation: &AllocationId) {
         self.allocations.remove(allocation);
-        self.unallocated
+        self.tasks_to_check
             .extend(self.task_by_allocation.get(allocation).cloned());
     }
 
-    /// Forgets an allocation that was removed.
-    fn forget_allocation(&mut self, allocation: &AllocationId, slot: Slot) {
+    /// Removes an allocation. If it is a settled placeholder, it is no longer listed as settled.
+    fn remove_allocation_and_settlement(&mut self, allocation: &AllocationId, slot: Slot) {
         self.remove_allocation(allocation);
         if let Slot::Group(group) = slot
             && let Some(settled) = self.settled.get_mut(&group)

@@ -30,8 +30,8 @@ pub struct AppRecord {
     pub allocations: BTreeMap<AllocationId, HeldAllocation>,
     /// Task of each allocation, including allocations restored from rows.
     pub task_by_allocation: BTreeMap<AllocationId, TaskId>,
-    /// Tasks whose allocation was removed. They are checked when the update is applied.
-    pub unallocated: Vec<TaskId>,
+    /// Tasks whose allocation may have been removed. They are checked after the update is applied.
+    pub tasks_to_check: Vec<TaskId>,
     /// Settled placeholder allocations, by group number. Their end is handled, and the demand names
     /// them, so that the scheduler may grant others.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
@@ -156,7 +156,7 @@ impl AppRecord {
             next_number: 0,
             allocations: BTreeMap::new(),
             task_by_allocation: BTreeMap::new(),
-            unallocated: Vec::new(),
+            tasks_to_check: Vec::new(),
             settled: BTreeMap::new(),
             warnings: Vec::new(),
             quota_tasks: 0,

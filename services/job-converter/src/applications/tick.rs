@@ -57,7 +57,7 @@ impl Applications {
 
     /// Applies verdicts, timers and allocations of one application.
     fn advance(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
-        self.absorb_verdicts(id, |work| verdicts.get(work.as_str()), now);
+        self.apply_verdicts(id, |work| verdicts.get(work.as_str()), now);
         // An accepted application continues at once, because its placeholders may have allocations
         // already.
         let is_accepted = |front: &frontend::Application| front.head.state == State::Accepted;

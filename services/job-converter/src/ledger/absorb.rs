@@ -74,11 +74,11 @@ impl Ledger {
             }
         }
         self.applications
-            .absorb_allocations(for_applications, moment);
+            .apply_allocations(for_applications, moment);
         if is_first {
             let allocations = &self.allocations;
             let exists = |id: &AllocationId| allocations.get(id.as_str()).is_some();
-            self.applications.absorb_first_full_update(exists, moment);
+            self.applications.apply_first_full_update(exists, moment);
             self.absorb_first_full_update(batch);
         }
     }
