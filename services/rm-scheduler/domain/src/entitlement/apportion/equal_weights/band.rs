@@ -1,4 +1,8 @@
 //! A band: entities with equal size, demand and grants, which are processed together.
+//!
+//! An entity is one piece of work, and its size is the number of quanta of one process. The owner
+//! of a band is the caller's group of work that contains the entities. A pass of the division goes
+//! over all sizes, largest first.
 
 use crate::ids::WorkIx;
 
@@ -7,27 +11,27 @@ use crate::ids::WorkIx;
 pub(crate) struct Member {
     /// Unique sequence number.
     pub seq: u32,
-    /// Work of the entity, for the caller.
+    /// Work that the entity stands for. Only the caller reads it.
     pub work: WorkIx,
 }
 
 /// Equal entities, ordered by sequence number.
 #[derive(Clone)]
 pub(crate) struct Band<'t> {
-    /// Number of the owner, for the caller.
+    /// Number of the group that contains the entities. The caller assigns these numbers.
     pub owner: u32,
-    /// Position of the first entity in the owner's list.
+    /// Position of the first entity of the band in its group.
     pub first_position: u32,
     pub members: &'t [Member],
-    /// Quanta of one process.
+    /// Size: quanta of one process.
     pub quanta: u64,
     /// Number of processes that each entity still wants.
     pub wanted: u64,
     /// Number of processes that each entity was granted.
     pub granted: u64,
-    /// Pass in which the band stops taking part. `u32::MAX` while it takes part.
+    /// Number of the pass in which the band stops getting processes. `u32::MAX` until then.
     pub(super) dropped_in_pass: u32,
-    /// Number of processes that each entity is offered for the current size.
+    /// Number of processes that each entity gets when the current pass processes its size.
     pub(super) offer: u64,
 }
 
