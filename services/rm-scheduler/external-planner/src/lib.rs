@@ -17,8 +17,8 @@ mod pool_view;
 mod recent_preemptions;
 mod request;
 mod response;
-mod verdicts;
 mod verify_steps;
+mod work_verdicts;
 
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::external_planner_effects::ResponseEffect};
 
@@ -30,7 +30,7 @@ pub use request::{
 pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, ResponseFault, clip, parse_response};
 
 use pool_view::PoolView;
-use verdicts::PlannerState;
+use work_verdicts::PlannerState;
 
 /// Adds the decisions about externally planned pools to `plan`, which holds those of all others.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
@@ -57,14 +57,16 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
             notes: notes.or(state.last_result.as_ref()),
         };
         plan.verdicts
-            .extend(verdicts::pool_verdicts(&view, planner));
+            .extend(work_verdicts::pool_verdicts(&view, planner));
         // A response is used once, even if all its steps are refused.
         let used = outcome.as_ref().map(|it| it.number).or(last_used);
         if let Some(used) = used {
             plan.carried.used_responses.insert(top.clone(), used);
         }
-        if !view.moved.is_empty() {
-            plan.carried.recent_moves.insert(top.clone(), view.moved);
+        if !view.preemptions.is_empty() {
+            plan.carried
+                .recent_preemptions
+                .insert(top.clone(), view.preemptions);
         }
         if let Some(outcome) = outcome {
             plan.external_planners.insert(top.clone(), outcome);

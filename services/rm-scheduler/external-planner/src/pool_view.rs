@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{
     Snapshot,
     largest_nodes::{LargestNodes, process_quanta},
     plan::Vacate,
-    snapshot::{Allocation, Class, Demand, Node, Policy, external_planners::RecentMoves},
+    snapshot::{Allocation, Class, Demand, Node, Policy, external_planners::RecentPreemptions},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
@@ -21,7 +21,7 @@ pub(crate) struct PoolView<'a> {
     pub quantum: &'a Quantum,
     pub work: BTreeMap<&'a WorkId, WorkItem<'a>>,
     /// Recent preemptions by responses.
-    pub moved: RecentMoves,
+    pub preemptions: RecentPreemptions,
     /// Allocations that this planner may end, on any node.
     pub allocations: BTreeMap<&'a AllocationId, &'a Allocation>,
 }
@@ -104,7 +104,7 @@ impl<'a> PoolView<'a> {
             top,
             quantum,
             work: work.collect(),
-            moved: recent_preemptions::recent_moves(snapshot, top),
+            preemptions: recent_preemptions::recent_preemptions(snapshot, top),
             allocations: BTreeMap::new(),
         };
         for (id, allocation) in &snapshot.allocations {

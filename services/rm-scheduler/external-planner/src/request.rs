@@ -282,7 +282,7 @@ fn request_allocations(view: &PoolView) -> Vec<RequestAllocation> {
             preemptable: view.allocations.contains_key(id)
                 && !allocation.fixed
                 && allocation.kind != WorkKind::Reservation
-                && !recent_preemptions::is_protected(&view.moved, allocation)
+                && !recent_preemptions::is_protected(&view.preemptions, allocation)
                 && in_pool(&allocation.node),
         })
         .collect()

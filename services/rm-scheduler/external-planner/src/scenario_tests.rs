@@ -390,8 +390,8 @@ fn space_is_freed_once_per_missing_process() {
         1
     );
     assert_eq!(
-        fixture.snapshot.carried.recent_moves[POOL]
-            .vacated_for
+        fixture.snapshot.carried.recent_preemptions[POOL]
+            .freed_for
             .len(),
         1
     );
@@ -463,7 +463,7 @@ fn space_does_not_move_back_and_forth() {
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
     assert!(fixture.planner_request().unwrap().allocations[0].preemptable);
     assert!(
-        fixture.plan().carried.recent_moves.is_empty(),
+        fixture.plan().carried.recent_preemptions.is_empty(),
         "old moves are deleted"
     );
 }

@@ -145,15 +145,15 @@ pub(crate) fn apply(
 fn record_moves(view: &mut PoolView, steps: &Steps) {
     let now = view.snapshot.now;
     for accepted in &steps.grants {
-        recent_preemptions::record_grant(&mut view.moved, &accepted.grant);
+        recent_preemptions::record_grant(&mut view.preemptions, &accepted.grant);
     }
     let mut beneficiaries = BTreeSet::new();
     for accepted in &steps.vacates {
-        recent_preemptions::record_vacate(&mut view.moved, &accepted.receipt, now);
+        recent_preemptions::record_preemption(&mut view.preemptions, &accepted.receipt, now);
         beneficiaries.extend(&accepted.receipt.beneficiary);
     }
     let served = steps.served.iter();
     for work in served.filter(|work| beneficiaries.contains(*work)) {
-        recent_preemptions::record_freed_space(&mut view.moved, work, now);
+        recent_preemptions::record_freed_space(&mut view.preemptions, work, now);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::Account;
-use hayward_rm_scheduler_domain::snapshot::external_planners::RecentMoves;
+use hayward_rm_scheduler_domain::snapshot::external_planners::RecentPreemptions;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,8 @@ pub enum CarriedRow {
     /// Recent preemptions by an external planner in its pool.
     Moved {
         pool: String,
-        moved: Box<RecentMoves>,
+        #[serde(rename = "moved")]
+        preemptions: Box<RecentPreemptions>,
     },
     /// A queue that is no longer configured and is not empty yet. The queues below it are not
     /// included.

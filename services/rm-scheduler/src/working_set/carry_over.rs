@@ -56,11 +56,11 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
         state: Box::new(queue_state.clone()),
     });
     let moved = carried
-        .recent_moves
+        .recent_preemptions
         .iter()
-        .map(|(pool, moved)| CarriedRow::Moved {
+        .map(|(pool, preemptions)| CarriedRow::Moved {
             pool: pool.clone(),
-            moved: Box::new(moved.clone()),
+            preemptions: Box::new(preemptions.clone()),
         });
     needy
         .chain(ended)
@@ -135,7 +135,9 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 users.insert(user, account);
             }
             CarriedRow::Queues { pool, state } => drop(carried.queues.insert(pool, *state)),
-            CarriedRow::Moved { pool, moved } => drop(carried.recent_moves.insert(pool, *moved)),
+            CarriedRow::Moved { pool, preemptions } => {
+                drop(carried.recent_preemptions.insert(pool, *preemptions));
+            }
             // Preempted quanta of the last hour and draining queues are no carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
@@ -231,7 +233,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use hayward_rm_scheduler_domain::snapshot::external_planners::RecentMoves;
+    use hayward_rm_scheduler_domain::snapshot::external_planners::RecentPreemptions;
     use hayward_rm_scheduler_domain::snapshot::{Account, Standing};
     use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 
@@ -247,9 +249,9 @@ mod tests {
         };
         let user = UserName::new("ann").unwrap();
         let at = Timestamp::from_unix_ms(9_000);
-        let moved = RecentMoves {
-            last_loss: [(work("job_2"), at)].into(),
-            vacated_for: [(work("job_1"), vec![at; 2])].into(),
+        let preemptions = RecentPreemptions {
+            preempted_at: [(work("job_2"), at)].into(),
+            freed_for: [(work("job_1"), vec![at; 2])].into(),
         };
         Carried {
             needy: Arc::new([work("job_1")].into()),
@@ -262,7 +264,7 @@ mod tests {
             },
             claims: [(work("job_1"), vec![NodeName::new("n1").unwrap(); 2])].into(),
             last_loss: [(work("job_2"), 17)].into(),
-            recent_moves: [("batch".to_owned(), moved)].into(),
+            recent_preemptions: [("batch".to_owned(), preemptions)].into(),
             ..Carried::default()
         }
     }

@@ -36,23 +36,24 @@ pub struct PlannerResponse {
     pub notes: BTreeMap<String, String>,
 }
 
-/// Recent moves in one pool. A round refuses responses that would undo each other forever.
+/// Recent preemptions by the external planner of one pool. A round refuses responses
+/// that would undo each other forever.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RecentMoves {
-    /// Time at which each piece of work last lost an allocation.
+pub struct RecentPreemptions {
+    /// Time at which each piece of work was last preempted.
     #[serde(rename = "hit", skip_serializing_if = "BTreeMap::is_empty")]
-    pub last_loss: BTreeMap<WorkId, Timestamp>,
-    /// Times at which space was vacated for each piece of work. A grant to the work removes one
-    /// time.
+    pub preempted_at: BTreeMap<WorkId, Timestamp>,
+    /// Times at which a preemption freed space for each piece of work. A grant to the work removes
+    /// one time.
     #[serde(rename = "served", skip_serializing_if = "BTreeMap::is_empty")]
-    pub vacated_for: BTreeMap<WorkId, Vec<Timestamp>>,
+    pub freed_for: BTreeMap<WorkId, Vec<Timestamp>>,
 }
 
-impl RecentMoves {
+impl RecentPreemptions {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.last_loss.is_empty() && self.vacated_for.is_empty()
+        self.preempted_at.is_empty() && self.freed_for.is_empty()
     }
 }
 

@@ -11,7 +11,7 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    external_planners::{ExternalPlannerState, RecentMoves},
+    external_planners::{ExternalPlannerState, RecentPreemptions},
     queues::{CarriedQueueState, Queued, Queues},
     settings::Settings,
 };
@@ -111,9 +111,9 @@ pub struct Carried {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub used_responses: BTreeMap<String, u64>,
-    /// Recent moves in pools of external planners, by top-level pool.
+    /// Recent preemptions by external planners, by top-level pool.
     #[serde(rename = "moved", default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub recent_moves: BTreeMap<String, RecentMoves>,
+    pub recent_preemptions: BTreeMap<String, RecentPreemptions>,
 }
 
 /// Amounts that rounding withheld from classes and users.

@@ -64,7 +64,7 @@ impl<'a> WaitingWork<'a> {
         }
         let to_missing_work = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
             let granted_processes = granted_processes.get(work).copied().unwrap_or(0);
-            let freed = recent_preemptions::pending_grants(&view.moved, work)
+            let freed = recent_preemptions::pending_grants(&view.preemptions, work)
                 .saturating_sub(granted_processes);
             let processes = item.missing().saturating_sub(freed);
             let is_missing = processes > 0 && !preempted_work.contains(work);

@@ -283,7 +283,7 @@ fn check_vacate(
         let detail = format!("class {} is never taken back for others", allocation.class);
         return Err(Rejection::new(Refusal::NotPreemptable, detail));
     }
-    if recent_preemptions::is_protected(&view.moved, allocation) {
+    if recent_preemptions::is_protected(&view.preemptions, allocation) {
         let seconds = recent_preemptions::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
