@@ -1,4 +1,7 @@
 //! Placements: requests of external controllers to move and restart processes of services.
+//!
+//! A processor is a process of a service. A host is a node. A resource request asks for the second
+//! allocation that a process needs for a move.
 
 use hayward_vocabulary::{AllocationId, NodeName, Role, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
