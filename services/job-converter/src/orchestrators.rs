@@ -1,8 +1,8 @@
 //! Work of orchestrators. The work begins, changes and ends with the maps that an orchestrator
 //! sends. One publication per orchestrator lists its work and the allocations of this work.
 //!
-//! `domain/src/orchestrator_maps.rs` decides what a map means. This module applies the decision to rows,
-//! demand and published allocations. Each orchestrator has its own map state.
+//! `domain/src/orchestrator_maps.rs` decides what a map means. This module applies the decision to
+//! rows, demand and published allocations. Each orchestrator has its own map state.
 
 mod absorb;
 pub mod commands;

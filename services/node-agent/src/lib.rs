@@ -2,8 +2,8 @@
 //!
 //! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
 //! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]). It sends reports of containers
-//! ([`report`]) and their output ([`output_sender`]) to container-manager. It owns a directory with its
-//! [`journal`] and one directory per container. Containers outlive the agent, each under its
+//! ([`report`]) and their output ([`output_sender`]) to container-manager. It owns a directory with
+//! its [`journal`] and one directory per container. Containers outlive the agent, each under its
 //! [`supervisor`]. The agent never decides what should run. If a service is down, only exclusive
 //! work ends, because its [`lease`] expires.
 //!

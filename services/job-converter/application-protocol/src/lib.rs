@@ -10,9 +10,10 @@
 //! result has the transitions and effects, or the reason of a refusal. Repeating an input changes
 //! nothing.
 //!
-//! [`partition`] holds all applications and executes the operations of their owners. [`gang_admission`]
-//! and [`waiting_gangs`] decide which gang is placed. The types are stored as rows without
-//! conversion. Timers are stored as absolute times, so a restart restores both machines exactly.
+//! [`partition`] holds all applications and executes the operations of their owners.
+//! [`gang_admission`] and [`waiting_gangs`] decide which gang is placed. The types are stored as
+//! rows without conversion. Timers are stored as absolute times, so a restart restores
+//! both machines exactly.
 //!
 //! Queue order, preemption and the placement of single tasks belong to the planner.
 

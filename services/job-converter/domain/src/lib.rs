@@ -1,6 +1,7 @@
 //! Pure logic of job-converter. [`tasks`] has leases and outcomes of tasks. [`demand`],
-//! [`backoff`], and for services [`service_processors`] compute the demand of work. [`orchestrator_maps`]
-//! compares the maps of orchestrators. [`status`] computes the state that a user sees.
+//! [`backoff`], and for services [`service_processors`] compute the demand of work.
+//! [`orchestrator_maps`] compares the maps of orchestrators. [`status`] computes the state that a
+//! user sees.
 //!
 //! The crate reads no clock, row or request. Instants are milliseconds, facts are arguments, and
 //! equal calls in equal order give equal states. A restart that replays the rows therefore restores

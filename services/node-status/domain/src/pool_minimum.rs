@@ -25,8 +25,8 @@ pub enum BrokenLimit {
     },
 }
 
-/// Number of nodes that may always be unavailable. [`crate::loss_brake`] treats three missing nodes as
-/// an incident, and two as none.
+/// Number of nodes that may always be unavailable. [`crate::loss_brake`] treats three missing nodes
+/// as an incident, and two as none.
 const ALWAYS_ALLOWED: u64 = 2;
 
 /// Checks whether one more node of the pool may take no work.

@@ -83,20 +83,15 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     fixture.neighbours.submit(&job("job_b", "bob"));
     let all = fixture.until_leaving(2).await;
     fixture.end_leaving(&all);
-    let all = fixture
-        .until("two processes of job_b", |all| {
-            allocations_of(all, "job_b").len() == 2
-        })
-        .await;
+    let two_run = |all: &super::fixture::Allocations| allocations_of(all, "job_b").len() == 2;
+    let all = fixture.until("two processes of job_b", two_run).await;
     for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
     }
     let verdict = fixture.until_budget_spent().await;
     assert_eq!(verdict.reason, WaitReason::WaitingForPreemption);
-    assert!(
-        verdict.detail.contains("2 of 2 quanta an hour"),
-        "{verdict:?}"
-    );
+    let has_detail = verdict.detail.contains("2 of 2 quanta an hour");
+    assert!(has_detail, "{verdict:?}");
     let numbers = ["allowed", "spent"].map(|it| verdict.numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(numbers, [2, 2]);
     assert_eq!(fixture.shares().await.unwrap().budgets, budgets_with(2, 2));

@@ -100,14 +100,10 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     // The map reports the end of one process. Only the space of this process goes to the waiting
     // work.
     let left: Vec<&AllocationEntry> = four.iter().filter(|it| it.id != leave[0].id).collect();
-    fixture
-        .neighbours
-        .submit(&with_map(&ann, &left, &[&leave[0]]));
-    let all = fixture
-        .until("an allocation for ben", |all| {
-            allocations_of(all, "job_b").len() == 1
-        })
-        .await;
+    let map = with_map(&ann, &left, &[&leave[0]]);
+    fixture.neighbours.submit(&map);
+    let ben_has_one = |all: &Allocations| allocations_of(all, "job_b").len() == 1;
+    let all = fixture.until("an allocation for ben", ben_has_one).await;
     assert!(!all.contains_key(leave[0].id.as_str()), "removed");
     assert_eq!(all[leave[1].id.as_str()].state, AllocationState::Stopping);
 

@@ -30,7 +30,7 @@ const MILLI: i64 = 1_000;
 const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
 /// Returns the standing of a class: behind, even or ahead.
-pub(crate) fn class_standing(state: &RoundState, class: ClassIx) -> Standing {
+pub(crate) fn class_position(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }

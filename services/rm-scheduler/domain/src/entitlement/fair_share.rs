@@ -271,7 +271,7 @@ fn divide_among_classes(
         for class in &competing {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::class_standing(state, *class),
+                deficit::class_position(state, *class),
             );
             let position = classes.iter().position(|other| other == class);
             if let Some(position) = position {

@@ -1,6 +1,6 @@
 //! The effect of each setting: a test runs the same fleet without the setting and with it. All
-//! other settings are off, as in the reference settings. A code names the weakness of the specification
-//! that a setting removes.
+//! other settings are off, as in the reference settings. A code names the weakness of the
+//! specification that a setting removes.
 
 use super::fixture::{Fixture, node_name, share, terms};
 use crate::{
