@@ -218,7 +218,7 @@ impl Supervisor<'_> {
         let setup_failure =
             |action: &'static str| move |error| start_failure(Stage::Setup, action, &error);
         let mut output = Output::open(self.dir, self.spec.output_limit_bytes)
-            .map_err(setup_failure("its output cannot be kept"))?;
+            .map_err(setup_failure("its output cannot be stored"))?;
         for group in &self.spec.groups {
             cgroups::join(group, std::process::id())
                 .map_err(setup_failure("its control group refuses it"))?;

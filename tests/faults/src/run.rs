@@ -91,7 +91,7 @@ impl fmt::Display for Summary {
         }
         if !self.violations.is_empty() {
             let dir = self.dir.display();
-            writeln!(f, "state is kept in {dir}, logs are in {dir}/logs")?;
+            writeln!(f, "state is in {dir}, logs are in {dir}/logs")?;
         }
         Ok(())
     }

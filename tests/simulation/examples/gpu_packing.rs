@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let folder = Path::new(&folder).join("openb");
     let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes)?;
-    let gpu_nodes = GpuNodes::new(&nodes).ok_or("more gpu models than can be told apart")?;
+    let gpu_nodes = GpuNodes::new(&nodes).ok_or("more gpu models than can be distinguished")?;
     let seeds: u64 = seeds.parse()?;
     for list in arguments {
         let file = folder.join(format!("pods_{list}.csv.gz"));

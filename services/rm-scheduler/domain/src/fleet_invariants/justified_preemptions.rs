@@ -11,7 +11,7 @@ use hayward_vocabulary::{Outcome, Receipt, Timestamp, WorkId};
 
 pub const JUSTIFIED: Rule = Rule {
     id: "I14",
-    title: "what is taken back serves somebody, and does not go back and forth",
+    title: "a preemption serves other work, and two pieces of work do not alternate",
 };
 /// Age in milliseconds from which receipts are ignored.
 const RECENT_MS: u64 = 3_600_000;
@@ -41,7 +41,7 @@ pub fn check_preemptions<'a>(
             receipt.outcome == Outcome::Open && age >= MAX_OPEN_MS && !is_awaited(receipt);
         inquiry.examine(is_overdue.then(|| {
             let detail = format!(
-                "{} gave it up on {} and nobody has used the room, nor was it given up",
+                "{} lost it on {}, and no work has used the space or given it up",
                 receipt.work, receipt.node
             );
             Evidence::new(&receipt.allocation, detail)
@@ -75,7 +75,7 @@ pub fn check_preemptions<'a>(
     }
     if ended >= MIN_RESULTS && without_benefit * 2 > ended {
         let detail = format!(
-            "of {ended} that came to an end within the hour, {without_benefit} served nobody"
+            "of {ended} preemptions with a result in the hour, {without_benefit} served no work"
         );
         let evidence = Evidence::new("preemptions", detail);
         inquiry.add_violation(

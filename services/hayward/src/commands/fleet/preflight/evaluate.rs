@@ -117,7 +117,7 @@ fn check_history(database: &Database) -> Check {
         .filter_map(|it| Some(format!("{}: {}", it.name, it.went_back.as_ref()?)))
         .collect();
     if affected.is_empty() {
-        return passed_check("history", "nobody has seen more than it holds");
+        return passed_check("history", "no neighbour has seen more than it holds");
     }
     failed_check(
         "history",

@@ -65,7 +65,7 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(GpuNodes, Vec<Pod>)> {
     let nodes = open(&folder.join("nodes.csv"))
         .and_then(read_nodes)
         .with_context(folder_name)?;
-    let sites = GpuNodes::new(&nodes).context("more gpu models than can be told apart")?;
+    let sites = GpuNodes::new(&nodes).context("more gpu models than can be distinguished")?;
     let file = if POD_LISTS.contains(&list) {
         folder.join(format!("pods_{list}.csv.gz"))
     } else {

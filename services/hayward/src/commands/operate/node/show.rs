@@ -209,6 +209,6 @@ async fn containers_text(session: &Session, node: &NodeName) -> String {
             alive.retain(|view| view.entry.state != ContainerState::Ended);
             containers::render_table(&alive, &session.out.renderer())
         }
-        Err(error) => format!("{}\n", sanitize(&format!("cannot be told: {error:#}"))),
+        Err(error) => format!("{}\n", sanitize(&format!("cannot be listed: {error:#}"))),
     }
 }
