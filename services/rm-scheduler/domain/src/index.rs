@@ -38,7 +38,6 @@ use hayward_vocabulary::{NodeName, Quantum, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
 pub(crate) use crate::collections::id_list::IdList;
-pub(crate) use allocation_usage::AllocationUsage;
 use name_table::{NameHash, NameTable};
 pub(crate) use rows::{
     AllocationRecord, ClassRecord, DepartedWork, NodeRecord, PlacementConstraints, Shape,
@@ -64,8 +63,6 @@ pub(crate) struct FleetIndex {
     pub nodes: TypedVec<NodeIx, NodeRecord>,
     pub work: TypedVec<WorkIx, WorkRecord>,
     pub allocations: TypedVec<AllocIx, AllocationRecord>,
-    /// The few fields that steps read of every allocation, by allocation.
-    pub usage: TypedVec<AllocIx, AllocationUsage>,
     /// Sum of the allocations, by node.
     node_usage: TypedVec<NodeIx, allocation_usage::NodeUsage>,
     pub node_kinds: NodeKinds,

@@ -280,7 +280,7 @@ impl<'a> RoundState<'a> {
 
     /// Returns the milliseconds lost with this allocation, spent on starting or on tasks in flight.
     pub fn invested_ms(&self, allocation: AllocIx) -> u64 {
-        self.index.usage[allocation].invested_ms(self.snapshot.now)
+        self.allocations[allocation].invested_ms(self.snapshot.now)
     }
 
     /// Sets the entitlement. An unchanged row is not written, because writing marks it dirty.

@@ -166,10 +166,10 @@ fn eligible_nodes(
     let quanta = state.work[work].process_quanta;
     let needs_whole_node = state.policy(work) == Some(Policy::Reserve);
     let no_donors = donors.work.is_empty();
-    let usage = &state.index.usage;
     let is_donor_allocation = |allocation: AllocIx| {
-        let owner = usage[allocation].owner;
-        owner.is_some_and(|user| donors.wealth[user].is_some())
+        let owner = state.allocations[allocation].work;
+        let user = owner.map(|work| state.work_record(work).user);
+        user.is_some_and(|user| donors.wealth[user].is_some())
     };
     let is_donor_grant = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
     let has_donors = |node: NodeIx| {
@@ -226,7 +226,7 @@ fn is_held_by_donors_alone(state: &RoundState, node: NodeIx, donors: &Donors) ->
 /// Returns the greatest wealth of any user with an allocation or grant on the node.
 fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let allocations = state.node_record(node).allocations.iter();
-    let allocation_users = allocations.map(|allocation| state.index.usage[allocation].user);
+    let allocation_users = allocations.map(|allocation| state.allocations[allocation].user);
     let grant_users = state.nodes[node].granted.iter().map(|grant| {
         let owner = state.granted[*grant].work;
         state.work_record(owner).user

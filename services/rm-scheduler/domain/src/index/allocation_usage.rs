@@ -1,81 +1,61 @@
-//! Compact rows of allocations for steps that read many of them, and their sums by node.
+//! Sums over the allocations of each node.
 
 use hayward_vocabulary::{Size, Timestamp};
 
-use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
-use crate::ids::{AllocIx, NodeIx, ShapeIx, TypedVec, UserIx};
+use super::{AllocationRecord, FleetIndex, Shape, WorkRecord, node_space::NodeSpace};
+use crate::ids::{AllocIx, NodeIx, ShapeIx, TypedVec};
 
-/// The fields of an allocation that steps read most.
-#[derive(Clone)]
+/// How an allocation is counted in the sums of its node.
+#[derive(Default, Clone, Copy)]
 pub(crate) struct AllocationUsage {
-    pub quanta: u64,
-    /// Milliseconds that the allocation took to start, or 0 if it has not started.
-    pub start_ms: u64,
-    invested: Invested,
+    /// Node whose sums include the allocation.
     node: Option<NodeIx>,
-    /// User of the allocation.
-    pub user: UserIx,
-    /// User who owns its work. `None` if its work is withdrawn.
-    pub owner: Option<UserIx>,
     /// Shape of the work, if the allocation has exactly that size. `None` if it is fixed, has GPUs
     /// or named resources, or belongs to a service.
     shape: Option<ShapeIx>,
-    pub leaving: bool,
-    pub fixed: bool,
 }
 
-/// Work that would be lost with an allocation: its start, or its tasks in flight.
-#[derive(Clone, Copy)]
-enum Invested {
-    /// Milliseconds, as the allocation reported them.
-    Reported(u64),
-    /// Start of the work, and the mean duration of a task in milliseconds or 0. If it is not 0,
-    /// only the time since the estimated end of the last task counts.
-    Since(Timestamp, u64),
-}
-
-impl Invested {
-    fn new(allocation: &AllocationRecord) -> Self {
-        let started = allocation.started_at.unwrap_or(allocation.granted_at);
-        if !allocation.running {
-            return Self::Since(started, 0);
-        }
-        let since = allocation.running_since.unwrap_or(started);
-        let computed = Self::Since(since, allocation.item_ms.unwrap_or(0));
-        allocation.investment_ms.map_or(computed, Self::Reported)
-    }
-}
-
-impl AllocationUsage {
-    /// Returns the milliseconds that would be lost with the allocation.
+impl AllocationRecord {
+    /// Returns the work that would be lost with the allocation, in milliseconds: what the
+    /// allocation reported, or the time since the start of the work. If the mean duration of a task
+    /// is known, only the time since the estimated end of the last task counts.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
-        match self.invested {
-            Invested::Reported(invested) => invested,
-            Invested::Since(since, item_ms) => {
-                let spent = now.ms_since(since);
-                spent.checked_rem(item_ms).unwrap_or(spent)
-            }
+        let started = self.started_at.unwrap_or(self.granted_at);
+        if !self.running {
+            return now.ms_since(started);
         }
+        self.investment_ms.unwrap_or_else(|| {
+            let spent = now.ms_since(self.running_since.unwrap_or(started));
+            let task_ms = self.item_ms.unwrap_or(0);
+            spent.checked_rem(task_ms).unwrap_or(spent)
+        })
     }
 
-    pub fn node(&self) -> Option<NodeIx> {
-        self.node
+    /// Returns the size of the allocation as a part of the sums of its node, if it has a shape.
+    fn usage_sum(&self, shapes: &TypedVec<ShapeIx, Shape>) -> Option<UsageSum> {
+        let shape = self.usage.shape?;
+        Some(UsageSum::new(self.quanta, &shapes[shape].size))
     }
 
-    /// Removes the allocation from the sums of its node.
-    pub(super) fn remove_from_node(
-        &mut self,
-        node_usage: &mut TypedVec<NodeIx, NodeUsage>,
+    /// Returns true if the allocation is counted in the sums of its node by the shape of its work.
+    pub fn has_shape(&self) -> bool {
+        self.usage.shape.is_some()
+    }
+
+    /// Returns the shape of its work if the allocation has exactly that size.
+    fn matching_shape(
+        &self,
+        owner: Option<&WorkRecord>,
         shapes: &TypedVec<ShapeIx, Shape>,
-    ) {
-        if let Some(node) = self.node() {
-            node_usage[node].remove(self, shapes);
-            self.node = None;
-        }
-    }
-
-    pub fn shape(&self) -> Option<ShapeIx> {
-        self.shape
+    ) -> Option<ShapeIx> {
+        let owner = owner?;
+        let has_plain_size = !self.fixed
+            && owner.class.is_some()
+            && owner.constraints().service.is_none()
+            && self.gpus.is_empty()
+            && self.size.extras.is_empty()
+            && self.size == shapes[owner.shape].size;
+        has_plain_size.then_some(owner.shape)
     }
 }
 
@@ -165,30 +145,28 @@ impl UsageSum {
 
 impl NodeUsage {
     /// Adds an allocation. On overflow, the allocation gets no shape and is counted individually.
-    fn add(&mut self, usage: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
-        let sum = |shape: ShapeIx| {
-            let part = UsageSum::new(usage.quanta, &shapes[shape].size);
-            Some((part, self.all.checked_add(part)?))
-        };
-        let Some((part, all)) = usage.shape().and_then(sum) else {
-            usage.shape = None;
+    fn add(&mut self, record: &mut AllocationRecord, shapes: &TypedVec<ShapeIx, Shape>) {
+        let sums = record
+            .usage_sum(shapes)
+            .and_then(|part| Some((part, self.all.checked_add(part)?)));
+        let Some((part, all)) = sums else {
+            record.usage.shape = None;
             self.without_shape += 1;
             return;
         };
         self.all = all;
-        if usage.leaving {
+        if record.leaving {
             self.set_leaving(self.leaving().checked_add(part).unwrap_or(all));
         }
     }
 
-    fn remove(&mut self, usage: &AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
-        let Some(shape) = usage.shape() else {
+    fn remove(&mut self, record: &AllocationRecord, shapes: &TypedVec<ShapeIx, Shape>) {
+        let Some(part) = record.usage_sum(shapes) else {
             self.without_shape -= 1;
             return;
         };
-        let part = UsageSum::new(usage.quanta, &shapes[shape].size);
         self.all = self.all.minus(part);
-        if usage.leaving {
+        if record.leaving {
             self.set_leaving(self.leaving().minus(part));
         }
     }
@@ -210,63 +188,35 @@ impl NodeUsage {
 impl FleetIndex {
     /// Subtracts an allocation from the free space of its node.
     pub fn subtract_allocation(&self, space: &mut NodeSpace, allocation: AllocIx) {
-        let usage = &self.usage[allocation];
-        if let Some(shape) = usage.shape() {
-            space.take(usage.quanta, &self.shapes[shape].size, &[]);
-        } else {
-            let record = &self.allocations[allocation];
-            space.take(record.quanta, &record.size, &record.gpus);
-        }
+        let record = &self.allocations[allocation];
+        space.take(record.quanta, &record.size, &record.gpus);
     }
 
     /// Adds an allocation to the free space of its node.
     pub fn add_allocation(&self, space: &mut NodeSpace, allocation: AllocIx) {
-        let usage = &self.usage[allocation];
-        if let Some(shape) = usage.shape() {
-            space.give(usage.quanta, &self.shapes[shape].size, &[]);
-        } else {
-            let record = &self.allocations[allocation];
-            space.give(record.quanta, &record.size, &record.gpus);
-        }
+        let record = &self.allocations[allocation];
+        space.give(record.quanta, &record.size, &record.gpus);
     }
 
     /// Removes an allocation from the sums of its node.
     pub(super) fn remove_from_node_usage(&mut self, allocation: AllocIx) {
-        if let Some(usage) = self.usage.get_mut(allocation) {
-            usage.remove_from_node(&mut self.node_usage, &self.shapes);
+        let record = &mut self.allocations[allocation];
+        if let Some(node) = record.usage.node.take() {
+            self.node_usage[node].remove(record, &self.shapes);
         }
     }
 
-    /// Updates the compact row from the allocation and its work.
+    /// Updates the sums of the node from the allocation and its work.
     pub(super) fn update_usage(&mut self, allocation: AllocIx) {
         self.remove_from_node_usage(allocation);
-        let record = &self.allocations[allocation];
+        let record = &mut self.allocations[allocation];
         let owner = record.work.map(|work| &self.work[work]);
-        let has_plain_size = |owner: &&super::WorkRecord| {
-            !record.fixed
-                && owner.class.is_some()
-                && owner.constraints().service.is_none()
-                && record.gpus.is_empty()
-                && record.size.extras.is_empty()
-                && record.size == self.shapes[owner.shape].size
-        };
-        let mut usage = AllocationUsage {
-            quanta: record.quanta,
-            start_ms: record.start_ms(),
-            invested: Invested::new(record),
+        record.usage = AllocationUsage {
             node: record.node,
-            user: record.user,
-            owner: owner.map(|owner| owner.user),
-            shape: owner.filter(has_plain_size).map(|owner| owner.shape),
-            leaving: record.leaving,
-            fixed: record.fixed,
+            shape: record.matching_shape(owner, &self.shapes),
         };
-        if let Some(node) = usage.node() {
-            self.node_usage[node].add(&mut usage, &self.shapes);
-        }
-        match self.usage.get_mut(allocation) {
-            Some(row) => *row = usage,
-            None => drop(self.usage.push(usage)),
+        if let Some(node) = record.node {
+            self.node_usage[node].add(record, &self.shapes);
         }
     }
 
@@ -276,7 +226,7 @@ impl FleetIndex {
         for (node_record, stored_usage) in self.nodes.iter().zip(self.node_usage.iter()) {
             let mut node_usage = NodeUsage::default();
             for allocation in node_record.allocations.iter() {
-                node_usage.add(&mut self.usage[allocation].clone(), &self.shapes);
+                node_usage.add(&mut self.allocations[allocation].clone(), &self.shapes);
             }
             assert_eq!(node_usage, *stored_usage, "on {}", node_record.name);
         }

@@ -3,8 +3,8 @@
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    AllocationRecord, FleetIndex, apply_delta::DirtyRows, derive::set_membership,
-    lookup::AllocationEntry,
+    AllocationRecord, FleetIndex, allocation_usage::AllocationUsage, apply_delta::DirtyRows,
+    derive::set_membership, lookup::AllocationEntry,
 };
 use crate::{
     collections::id_list::IdList,
@@ -173,5 +173,6 @@ fn new_allocation_record(
         item_ms: allocation.item_ms,
         leaving: allocation.leaving || allocation.purged,
         purged: allocation.purged,
+        usage: AllocationUsage::default(),
     }
 }

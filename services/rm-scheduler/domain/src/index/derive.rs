@@ -304,17 +304,18 @@ impl FleetIndex {
         let mut usage = WorkUsage::default();
         let allocations = self.work[work].allocations.iter();
         let (mut start_ms, mut started_count) = (0_u64, 0_u64);
-        for allocation_usage in allocations.map(|allocation| &self.usage[allocation]) {
-            usage.quanta += allocation_usage.quanta;
-            start_ms += allocation_usage.start_ms;
-            started_count += u64::from(allocation_usage.start_ms > 0);
-            let node = allocation_usage.node().map(|node| &self.nodes[node]);
+        for record in allocations.map(|allocation| &self.allocations[allocation]) {
+            usage.quanta += record.quanta;
+            let record_start_ms = record.start_ms();
+            start_ms += record_start_ms;
+            started_count += u64::from(record_start_ms > 0);
+            let node = record.node.map(|node| &self.nodes[node]);
             if node.is_none_or(|node| !node.schedulable) {
-                usage.closed_quanta += allocation_usage.quanta;
+                usage.closed_quanta += record.quanta;
             }
-            if allocation_usage.leaving {
+            if record.leaving {
                 usage.leaving += 1;
-                usage.leaving_quanta += allocation_usage.quanta;
+                usage.leaving_quanta += record.quanta;
                 continue;
             }
             usage.current += 1;

@@ -52,7 +52,7 @@ impl NodeContents {
             .then(|| node_record.allocations.iter())
             .into_iter()
             .flatten();
-        let has_shape = |allocation: AllocIx| index.usage[allocation].shape().is_some();
+        let has_shape = |allocation: AllocIx| index.allocations[allocation].has_shape();
         for allocation in without_shape.filter(|allocation| !has_shape(*allocation)) {
             let record = &index.allocations[allocation];
             held_quanta = held_quanta.saturating_add(record.quanta);

@@ -7,6 +7,7 @@ use hayward_vocabulary::{
 };
 
 use super::{
+    allocation_usage::AllocationUsage,
     growth_cap::{Cap, GrowthRules, HeldCounts},
     node_space::NodeSpace,
     node_usage::ComputedSpace,
@@ -179,6 +180,7 @@ impl WorkUsage {
     clippy::struct_excessive_bools,
     reason = "each is one independent property"
 )]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct AllocationRecord {
     pub id: AllocationId,
     pub work_id: WorkId,
@@ -202,6 +204,7 @@ pub(crate) struct AllocationRecord {
     /// True if the allocation was vacated, even if its node has not confirmed this yet.
     pub leaving: bool,
     pub purged: bool,
+    pub usage: AllocationUsage,
 }
 
 impl AllocationRecord {

@@ -171,9 +171,9 @@ fn preemptable_by_node(state: &RoundState, tree: PoolIx) -> Vec<Preemptable> {
         .flat_map(IdList::iter)
         .chain(orphans)
         .for_each(|allocation| {
-            let usage = &index.usage[allocation];
-            if !usage.fixed && !state.leaving.contains(allocation) {
-                by_node.extend(usage.node().map(|node| Preemptable { node, allocation }));
+            let record = &index.allocations[allocation];
+            if !record.fixed && !state.leaving.contains(allocation) {
+                by_node.extend(record.node.map(|node| Preemptable { node, allocation }));
             }
         });
     by_node.sort_unstable();
@@ -186,10 +186,10 @@ fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     let others = state.work_in_excess();
     let others = others.filter(|work| state.tree_of(*work).is_some_and(|other| other != tree));
     for allocation in others.flat_map(|work| state.work_record(work).allocations.iter()) {
-        let usage = &state.index.usage[allocation];
-        let node = usage.node();
+        let record = &state.allocations[allocation];
+        let node = record.node;
         let is_here = node.is_some_and(|node| state.is_in_tree(node, tree));
-        let is_protected = usage.fixed || state.leaving[allocation];
+        let is_protected = record.fixed || state.leaving[allocation];
         assert!(!is_here || is_protected || state.index.orphans.contains(&allocation));
     }
 }
@@ -207,12 +207,11 @@ struct ClearingCandidates {
 
 impl ClearingCandidates {
     fn new(state: &RoundState, tree: PoolIx) -> Self {
-        let usage = &state.index.usage;
         let preemptable = preemptable_by_node(state, tree);
         let leaving = state.index.leaving.iter();
-        let leaving = leaving.filter_map(|allocation| usage[*allocation].node());
+        let leaving = leaving.filter_map(|allocation| state.allocations[*allocation].node);
         let to_vacate = state.vacate_position.keys();
-        let to_vacate = to_vacate.filter_map(|allocation| usage[*allocation].node());
+        let to_vacate = to_vacate.filter_map(|allocation| state.allocations[*allocation].node);
         let to_vacate = to_vacate.filter(|node| !state.nodes[*node].to_vacate.is_empty());
         let mut nodes: Vec<NodeIx> = Vec::with_capacity(preemptable.len());
         nodes.extend(leaving.chain(to_vacate));

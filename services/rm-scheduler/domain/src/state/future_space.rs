@@ -82,7 +82,7 @@ impl RoundState<'_> {
         if !self.nodes.is_touched(node) {
             return node_state.future_quanta;
         }
-        let quanta = |allocation: AllocIx| self.index.usage[allocation].quanta;
+        let quanta = |allocation: AllocIx| self.allocations[allocation].quanta;
         let before = if node_state.to_vacate.is_empty() || self.frees_exactly(node) {
             node_state.future_quanta
                 + node_state

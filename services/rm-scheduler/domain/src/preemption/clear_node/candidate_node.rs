@@ -99,7 +99,7 @@ impl CandidateNode {
     ) -> Self {
         let node_allocations = &all[preemptable.clone()];
         let allocations = || node_allocations.iter().map(|item| item.allocation);
-        let quanta = || allocations().map(|allocation| state.index.usage[allocation].quanta);
+        let quanta = || allocations().map(|allocation| state.allocations[allocation].quanta);
         let lost_ms = allocations().map(|allocation| lost_ms(state, allocation));
         Self {
             node,
