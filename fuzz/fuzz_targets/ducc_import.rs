@@ -1,5 +1,6 @@
-//! Fuzz target of the import from DUCC: its class, user, property and node files. Reading arbitrary
-//! text never panics, and an accepted import is a policy without faults.
+//! Fuzz target of the import from DUCC, the cluster manager of Apache UIMA: its class, user,
+//! property and node files. Reading arbitrary text never panics, and an accepted import is a policy
+//! without faults.
 #![no_main]
 
 use hayward_rm_scheduler_policy::import::{Input, Source, import};

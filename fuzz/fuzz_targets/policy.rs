@@ -9,7 +9,8 @@ fuzz_target!(|text: &str| {
     let Ok(document) = serde_json::from_str::<Document>(text) else {
         return;
     };
-    let Ok(policy) = read(document.without_envelope().0) else {
+    let (document, _generation) = document.without_envelope();
+    let Ok(policy) = read(document) else {
         return;
     };
     let rules = Rules::new(&policy);

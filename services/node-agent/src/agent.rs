@@ -25,8 +25,8 @@ use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
+use crate::desired_set::{Position, Update};
 use crate::fault_points::{self, Point};
-use crate::follow::{Position, Update};
 use crate::journal::{Journal, OpenedJournal};
 use crate::lease::boottime_ms;
 use crate::output_tail;
@@ -42,6 +42,8 @@ const DISK_RETRY: Duration = Duration::from_secs(1);
 const LEASE_POLL: Duration = Duration::from_millis(100);
 /// Time added to the longest grace when all containers are ended at exit.
 const EXIT_MARGIN: Duration = Duration::from_secs(5);
+/// Grace of a container without a desired entry when all containers are ended at exit.
+const DEFAULT_GRACE_MS: u64 = 10_000;
 /// Maximum number of events applied before the agent acts.
 const MAX_BATCH: usize = 256;
 
@@ -52,15 +54,15 @@ pub struct Agent {
     containers: BTreeMap<AllocationId, KnownContainer>,
     desired: BTreeMap<AllocationId, DesiredEntry>,
     full_set_received: bool,
-    /// Why entries of the first full set may have been started before. `None` if they cannot have
-    /// been.
+    /// Why an earlier agent may have started entries of the next full set that are not in the
+    /// journal. `None` if that is impossible.
     doubt: Option<Doubt>,
     /// Entries that a previous agent may have started, with the reason.
     doubtful: BTreeMap<AllocationId, Doubt>,
     cursor: Option<String>,
-    /// Newest position obeyed by this or a previous agent. A desired set of another history is
-    /// detected by it.
-    obeyed: Option<Position>,
+    /// Newest position in the desired set that this or a previous agent acted on. Comparing it
+    /// detects a desired set of another history.
+    last_applied: Option<Position>,
     /// Why the journal cannot be written. `None` if it can.
     fault: Option<String>,
     status: watch::Sender<AgentStatus>,
@@ -96,7 +98,7 @@ impl Agent {
     ) -> anyhow::Result<Self> {
         let recovered = runtime.recover()?;
         let AgentChannels { status, tenure } = channels;
-        let obeyed = opened.obeyed();
+        let last_applied = opened.last_applied();
         let mut agent = Self {
             runtime,
             journal: Arc::new(Mutex::new(opened.journal)),
@@ -107,7 +109,7 @@ impl Agent {
             doubt: opened.doubt,
             doubtful: BTreeMap::new(),
             cursor: None,
-            obeyed,
+            last_applied,
             fault: None,
             status,
             tenure,
@@ -127,7 +129,8 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Runs until `stop`. With `end_containers`, it then continues until every container has ended.
+    /// Runs until `stop`. With `end_containers`, the agent then stops all containers and waits for
+    /// their ends.
     pub async fn run(mut self, mut inputs: AgentInputs, stop: Shutdown, end_containers: bool) {
         loop {
             let retry = self.retry_after;
@@ -155,6 +158,7 @@ impl Agent {
         }
     }
 
+    /// Stops all containers, and waits for their ends within the longest grace.
     async fn end_all(&mut self, mut inputs: AgentInputs) {
         let live: Vec<_> = self
             .containers
@@ -166,7 +170,7 @@ impl Agent {
             .iter()
             .filter_map(|id| Some(self.desired.get(id)?.launch.stop_grace_ms))
             .max()
-            .unwrap_or(10_000);
+            .unwrap_or(DEFAULT_GRACE_MS);
         for id in &live {
             self.runtime.stop(id);
         }
@@ -189,6 +193,8 @@ impl Agent {
         }
     }
 
+    /// Applies an update to the desired set in memory. After a full set, the entries without a
+    /// container are doubtful if an earlier agent may have started them.
     fn absorb(&mut self, update: Update) {
         if update.full {
             self.desired.clear();
@@ -202,18 +208,20 @@ impl Agent {
         }
         if update.full {
             let position = Position::parse(&update.cursor);
-            let positions = position.as_ref().zip(self.obeyed.as_ref());
-            if positions.is_some_and(|(now, obeyed)| !now.is_same_history(obeyed)) {
+            let positions = position.as_ref().zip(self.last_applied.as_ref());
+            if positions
+                .is_some_and(|(current, last_applied)| !current.is_same_history(last_applied))
+            {
                 self.doubt = Some(Doubt::OtherHistory);
             }
-            self.obeyed = position.or(self.obeyed.take());
+            self.last_applied = position.or(self.last_applied.take());
             self.full_set_received = true;
             if let Some(doubt) = self.doubt.take() {
-                let unknown = self
+                let without_container = self
                     .desired
                     .keys()
                     .filter(|id| !self.containers.contains_key(*id));
-                self.doubtful = unknown.map(|id| (id.clone(), doubt)).collect();
+                self.doubtful = without_container.map(|id| (id.clone(), doubt)).collect();
             }
         }
         self.cursor = Some(update.cursor);
@@ -222,7 +230,8 @@ impl Agent {
             .retain(|id| desired.contains_key(id) || containers.contains_key(id));
     }
 
-    /// Checks for a gap between leases. Entries ordered before a gap are not started any more.
+    /// Checks for a gap between leases. Exclusive entries from before a gap are not started any
+    /// more, because another node may run their work.
     fn check_tenure(&mut self) {
         let since = self
             .tenure
@@ -242,6 +251,8 @@ impl Agent {
         self.desired.iter().filter(is_waiting).map(|(id, _)| id)
     }
 
+    /// Applies an event and all events that are already queued. Their records go to the journal in
+    /// one write, which is synced only if it contains an end.
     async fn apply_events(
         &mut self,
         first: RuntimeEvent,
@@ -265,6 +276,7 @@ impl Agent {
         }
     }
 
+    /// Applies an event to its container. Returns the record for the journal, if there is one.
     fn apply_event(&mut self, event: RuntimeEvent) -> Option<Record> {
         let RuntimeEvent {
             id,
@@ -277,7 +289,9 @@ impl Agent {
         }
         match event {
             Event::Started { pid, at } => {
-                (known.pid, known.started_at) = (Some(pid).filter(|pid| *pid > 0), Some(at));
+                // The pid is 0 if the runtime does not know it.
+                known.pid = Some(pid).filter(|pid| *pid > 0);
+                known.started_at = Some(at);
                 if known.actual.phase == Phase::Launching {
                     known.actual.phase = Phase::Running;
                 }
@@ -314,6 +328,8 @@ impl Agent {
         }
     }
 
+    /// Executes the actions that follow from the desired set and the containers, and schedules a
+    /// retry if the disk fails or work waits for a lease.
     async fn act(&mut self) {
         self.retry_after = None;
         // Several passes are needed, because forgetting an old incarnation allows the next one to
@@ -367,8 +383,8 @@ impl Agent {
         }
     }
 
-    /// Returns why some container cannot be ended. `None` if there is no such container. Otherwise
-    /// the node asks for no new work.
+    /// Returns why a container cannot be ended, or `None` if there is no such container. The reason
+    /// is a fault of the node, which then accepts no new work.
     fn stuck_reason(&self) -> Option<String> {
         let mut live = self
             .containers

@@ -1,4 +1,4 @@
-//! Small files, written atomically.
+//! Reads and writes small files. A write is atomic: a reader finds the old or the new content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -38,8 +38,8 @@ pub fn replace_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
     replace(path, &serde_json::to_vec(content)?)
 }
 
-/// Creates a file. Fails with `AlreadyExists` if it exists. The file is not synced, because it is
-/// only read in this boot.
+/// Creates a file. Fails with `AlreadyExists` if it exists. The file is not synced to the disk, so
+/// it may be lost in a reboot.
 pub fn create_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
     let content = serde_json::to_vec(content)?;
     let mut file = OpenOptions::new()
@@ -60,11 +60,4 @@ pub fn replace_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("fresh");
     std::fs::write(&temporary, content)?;
     std::fs::rename(&temporary, path)
-}
-
-/// Returns the FNV-1a hash, which detects torn lines but not forgery.
-pub fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

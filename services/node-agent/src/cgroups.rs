@@ -1,7 +1,7 @@
 //! Cgroups of version 1 or 2, managed by plain file writes (S18).
 //!
 //! The cgroups of containers are created below a root: the cgroup of the agent, or a configured
-//! one. [`Cgroups::describe`] names the limits in force, as a label of the node.
+//! one. They limit memory, cpu and the number of processes of each container.
 
 use std::fs;
 use std::io;
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use hayward_vocabulary::{AllocationId, Size};
 
-use crate::atomic_files::checksum;
+use crate::checksum::checksum;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Folder below the root for the groups of all agents.
 const AGENTS_FOLDER: &str = "hayward";
+/// Period of a cpu limit, in microseconds: the default of the kernel.
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
@@ -83,8 +84,8 @@ impl Cgroups {
         Self::for_controllers(owner, |controller| Some(root.join(controller)))
     }
 
-    /// Returns the cgroups of the agent. `membership` is `/proc/self/cgroup`, with lines such as
-    /// `4:memory:/some/group`.
+    /// Returns the cgroups of the agent. `membership` is the text of `/proc/self/cgroup`. A line of
+    /// version 1 is `4:memory:/some/group`. The line of version 2 names no controller: `0::/group`.
     fn for_agent(mount: &Path, membership: &str, owner: &str) -> Self {
         let group_of = |controller_name: &str| {
             membership.lines().find_map(|line| {
@@ -139,7 +140,7 @@ impl Cgroups {
         Ok(self)
     }
 
-    /// Returns the limits in force, as a node label.
+    /// Returns the controllers whose limits are in force, as a node label: `memory-cpu-pids`.
     pub fn describe(&self) -> String {
         match self {
             Self::Unified(_) => CONTROLLERS.join("-"),
@@ -233,14 +234,14 @@ impl Cgroups {
         let Some(folder) = self.first_folder() else {
             return Vec::new();
         };
-        let names = fs::read_dir(&folder.folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&folder.folder).into_iter().flatten().flatten();
         let parse_id = |name: &str| {
             let (prefix, id) = name.split_once('.')?;
             AllocationId::new(id)
                 .ok()
                 .filter(|_| prefix == folder.owner)
         };
-        names
+        entries
             .filter_map(|entry| parse_id(entry.file_name().to_str()?))
             .collect()
     }

@@ -1,6 +1,6 @@
 //! Settings of the agent.
 
-mod engine;
+mod container_engine;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

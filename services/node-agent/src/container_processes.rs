@@ -11,7 +11,7 @@ use std::path::Path;
 use hayward_vocabulary::AllocationId;
 use hayward_vocabulary::launch::MIN_USER_ID;
 
-use crate::machine::{self, ProcessIdentity};
+use crate::process_identity::{self, ProcessIdentity};
 
 /// Environment variable of every process of a container, with its folder and its incarnation.
 pub const MARK: &str = "HAYWARD_CONTAINER";
@@ -31,7 +31,7 @@ pub struct ContainerProcess {
 
 /// Returns all live processes of containers whose folders are below `containers_dir`.
 pub fn find_all(containers_dir: &Path) -> Vec<ContainerProcess> {
-    machine::process_ids()
+    process_identity::process_ids()
         .into_iter()
         .filter_map(|pid| inspect_process(containers_dir, pid))
         .collect()

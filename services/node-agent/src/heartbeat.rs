@@ -14,6 +14,7 @@ use crate::agent::AgentStatus;
 use crate::lease::{LeaseWriter, boottime_ms};
 use crate::node_condition::NodeCondition;
 
+/// Milliseconds between heartbeats until the first response sets the period.
 const INITIAL_PERIOD_MS: u64 = 1_000;
 /// Quiesce reason of a node whose agent was stopped.
 const STOP_REASON: &str = "its agent was stopped";

@@ -1,10 +1,11 @@
-//! The journal of the agent: one line per record, each with a checksum in front.
+//! The journal of the agent. A line is the checksum of a record as 16 hex digits, a space, and the
+//! record as JSON.
 //!
 //! Invariants:
 //! - Records appended with `sync` survive a crash of the node.
 //! - A torn or zeroed tail is cut off, because no action followed from it.
-//! - A broken line before an intact one is damage and is reported as a doubt.
-//! - A missing journal or one of another boot is reported as a doubt too (F30).
+//! - Damage, which is a broken line before an intact one, is reported as a [`Doubt`].
+//! - A missing journal or one of another boot is reported as a [`Doubt`] too (F30).
 //! - The journal is compacted when it is opened and when most of it is obsolete.
 
 use std::fs::{self, File};
@@ -13,12 +14,15 @@ use std::path::{Path, PathBuf};
 
 use hayward_node_agent_domain::{Doubt, JournalState, Record, journal_recovery};
 
-use crate::atomic_files::{self, checksum};
+use crate::atomic_files;
+use crate::checksum::checksum;
+use crate::desired_set::Position;
 use crate::fault_points::{self, Point};
-use crate::follow::Position;
 
-/// Number of obsolete bytes that triggers a compaction.
+/// Number of bytes by which a journal must exceed twice its compacted length to be compacted again.
 const MAX_OBSOLETE_BYTES: u64 = 1 << 20;
+/// Number of hex digits of the checksum at the start of a line.
+const HASH_DIGITS: usize = 16;
 
 /// The journal of an agent. It is `None` on a simulated node, which has no file.
 pub struct Journal(Option<JournalFile>);
@@ -38,13 +42,13 @@ struct JournalFile {
 pub struct OpenedJournal {
     pub journal: Journal,
     pub state: JournalState,
-    /// Why orders without a record may have been obeyed before. `None` if they were not.
+    /// Why containers without a record may have been started before. `None` if that is impossible.
     pub doubt: Option<Doubt>,
 }
 
 impl OpenedJournal {
     /// Returns the newest position that was acted on.
-    pub fn obeyed(&self) -> Option<Position> {
+    pub fn last_applied(&self) -> Option<Position> {
         Position::parse(self.state.cursor.as_deref()?)
     }
 }
@@ -154,11 +158,6 @@ impl JournalFile {
     }
 }
 
-/// Returns the file of the position in the desired set.
-pub fn position_file(dir: &Path) -> PathBuf {
-    dir.join("position")
-}
-
 fn encode(records: &[Record]) -> io::Result<Vec<u8>> {
     let mut encoded = Vec::new();
     for record in records {
@@ -170,28 +169,29 @@ fn encode(records: &[Record]) -> io::Result<Vec<u8>> {
     Ok(encoded)
 }
 
-/// Returns the intact records, and whether broken ones are between them.
+/// Returns the intact records, and whether a broken line comes before one of them.
 fn decode(content: &[u8]) -> (Vec<Record>, bool) {
     let mut records = Vec::new();
-    let (mut broken, mut damaged) = (false, false);
+    let (mut has_broken_line, mut is_damaged) = (false, false);
     for line in content
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
     {
         match decode_line(line) {
             Some(record) => {
-                damaged |= broken;
+                is_damaged |= has_broken_line;
                 records.push(record);
             }
-            None => broken = true,
+            None => has_broken_line = true,
         }
     }
-    (records, damaged)
+    (records, is_damaged)
 }
 
 fn decode_line(line: &[u8]) -> Option<Record> {
-    let (hash, text) = line.split_at_checked(17)?;
-    let hash = u64::from_str_radix(std::str::from_utf8(&hash[..16]).ok()?, 16).ok()?;
+    let (prefix, text) = line.split_at_checked(HASH_DIGITS + 1)?;
+    let digits = std::str::from_utf8(&prefix[..HASH_DIGITS]).ok()?;
+    let hash = u64::from_str_radix(digits, 16).ok()?;
     (hash == checksum(text)).then(|| serde_json::from_slice(text).ok())?
 }
 
@@ -249,8 +249,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut content = write_journal(dir.path());
         // The second line is the first of the intents.
-        let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        content[second + 30] ^= 1;
+        let second_line = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        // A changed byte after the checksum breaks the line.
+        content[second_line + 30] ^= 1;
         fs::write(dir.path().join("journal"), &content).unwrap();
         let opened = Journal::open(dir.path(), "boot").unwrap();
         assert_eq!(opened.doubt, Some(Doubt::Damaged));

@@ -1,11 +1,11 @@
 //! The node agent makes one node run what its desired set lists.
 //!
-//! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
-//! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]). It sends reports of containers
-//! ([`report`]) and their output ([`output_sender`]) to container-manager. It owns a directory with
-//! its [`journal`] and one directory per container. Containers outlive the agent, each under its
-//! [`supervisor`]. The agent never decides what should run. If a service is down, only exclusive
-//! work ends, because its [`lease`] expires.
+//! It listens on no port (S13). It follows the desired set of its node ([`desired_set`]) and acts
+//! on it ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]). It sends reports of
+//! containers ([`report`]) and their output ([`output_sender`]) to container-manager. It owns a
+//! directory with its [`journal`] and one directory per container. Containers outlive the agent,
+//! each under its [`supervisor`]. The agent never decides what should run. If a service is down,
+//! only exclusive work ends, because its [`lease`] expires.
 //!
 //! The program has three commands: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), which
 //! runs inside containers that work on the tasks of a job.
@@ -14,22 +14,24 @@ mod agent;
 mod atomic_files;
 mod backoff;
 mod cgroups;
+mod checksum;
 mod config;
 mod container_processes;
 mod credentials;
+mod desired_set;
 #[cfg(feature = "fault-points")]
 pub mod fault_points;
 #[cfg(not(feature = "fault-points"))]
 mod fault_points;
-mod follow;
 mod heartbeat;
 mod journal;
 mod lease;
 mod log_segments;
-mod machine;
 mod node_condition;
+mod node_resources;
 mod output_sender;
 mod output_tail;
+mod process_identity;
 mod report;
 mod run_as;
 mod runtime;
@@ -118,9 +120,9 @@ fn start_agent(
     let inventory = read_inventory(settings, runtime.as_ref())?;
     let (state_dir, opened) = open_journal(settings, &boot_id)?;
     // With a lost journal, heartbeats wait for the first desired set. A previous agent may have
-    // obeyed its entries, while all later entries are new (I3).
+    // started its entries. All entries that follow the first heartbeat are new (I3).
     let wait_for_orders = opened.doubt == Some(Doubt::Lost);
-    let obeyed = opened.obeyed();
+    let last_applied = opened.last_applied();
     let (status_sender, status) = watch::channel(AgentStatus::default());
     let channels = AgentChannels {
         status: status_sender,
@@ -157,11 +159,11 @@ fn start_agent(
             tenure: tenure_sender,
         },
     };
-    let follower = follow::Follower {
+    let follower = desired_set::DesiredSetFollower {
         client: container_manager.clone(),
         node: node.clone(),
-        position_file: state_dir.as_deref().map(journal::position_file),
-        obeyed,
+        position_file: state_dir.as_deref().map(desired_set::position_file),
+        last_applied,
         updates: update_sender,
     };
     let renewal = credentials::Renewal::new(settings, node_status, token)?;
@@ -170,7 +172,7 @@ fn start_agent(
         boot_id,
         agent_instance,
     };
-    let (reporter, shipper) = create_reporters(container_manager, identity, runtime, status);
+    let (reporter, output_sender) = create_reporters(container_manager, identity, runtime, status);
 
     let loops = Loops {
         agent,
@@ -180,7 +182,7 @@ fn start_agent(
         heartbeats,
         follower,
         reporter,
-        shipper,
+        output_sender,
     };
     loops.spawn(shutdown, tasks);
     Ok(())
@@ -199,7 +201,7 @@ fn create_reporters(
     identity: Identity,
     runtime: Arc<dyn Runtime>,
     status: watch::Receiver<AgentStatus>,
-) -> (report::Reporter, output_sender::Shipper) {
+) -> (report::Reporter, output_sender::OutputSender) {
     let (flushed_sender, flushed) = watch::channel(report::Flushed::default());
     let reporter = report::Reporter {
         client: client.clone(),
@@ -209,14 +211,14 @@ fn create_reporters(
         status: status.clone(),
         flushed,
     };
-    let shipper = output_sender::Shipper {
+    let output_sender = output_sender::OutputSender {
         client,
         node: identity.node,
         runtime,
         status,
         flushed: flushed_sender,
     };
-    (reporter, shipper)
+    (reporter, output_sender)
 }
 
 /// Opens the journal in the state directory, if the runtime has one.
@@ -242,9 +244,9 @@ struct Loops {
     end_containers: bool,
     renewal: credentials::Renewal,
     heartbeats: heartbeat::Heartbeats,
-    follower: follow::Follower,
+    follower: desired_set::DesiredSetFollower,
     reporter: report::Reporter,
-    shipper: output_sender::Shipper,
+    output_sender: output_sender::OutputSender,
 }
 
 impl Loops {
@@ -255,7 +257,7 @@ impl Loops {
         tasks.push(tokio::spawn(self.heartbeats.run(agent_stopped.clone())));
         tasks.push(tokio::spawn(self.follower.run(shutdown.clone())));
         tasks.push(tokio::spawn(self.reporter.run(agent_stopped.clone())));
-        tasks.push(tokio::spawn(self.shipper.run(agent_stopped.clone())));
+        tasks.push(tokio::spawn(self.output_sender.run(agent_stopped.clone())));
         let (agent, inputs) = (self.agent, self.inputs);
         let (shutdown, end_containers) = (shutdown.clone(), self.end_containers);
         tasks.push(tokio::spawn(async move {
@@ -265,6 +267,7 @@ impl Loops {
     }
 }
 
+/// Returns a function that lists the available runtimes.
 fn runtime_lister(runtime: Arc<dyn Runtime>) -> node_condition::RuntimeLister {
     Box::new(move || runtime.available_runtimes())
 }
@@ -304,7 +307,7 @@ fn create_runtime(
         tracing::warn!("work runs as the agent's own account, because the agent is not root");
     }
     let docker = settings.docker(&state_dir, &accounts)?;
-    let boot_id = machine::boot_id();
+    let boot_id = process_identity::boot_id();
     let process_settings = ProcessSettings {
         command: settings.command()?,
         source: tasks::TaskSource::new(&settings.job_converter_url, &settings.token()?),
@@ -332,7 +335,7 @@ fn create_runtime(
 }
 
 fn read_inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
-    let detected = machine::capacity();
+    let detected = node_resources::capacity();
     let mut labels = settings.label_map()?;
     labels.extend(runtime.labels());
     let mut capacity = Size {

@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+/// Name of the first file, and prefix of the names of the others.
 const NAME: &str = "output";
 
 /// The segments of a container, opened by their only writer.
@@ -113,6 +114,7 @@ impl Segments {
         }
     }
 
+    /// Begins a new segment. The full segment becomes the previous one.
     fn rotate(&mut self) -> io::Result<()> {
         let current = segment_path(&self.dir, self.start);
         let start = self.start + self.length;
@@ -123,6 +125,7 @@ impl Segments {
         Ok(())
     }
 
+    /// Deletes the previous segment. Returns false if there is none.
     fn drop_previous(&mut self) -> bool {
         self.previous
             .take()
@@ -187,6 +190,7 @@ pub fn read(dir: &Path, offset: u64, max_bytes: u64, backlog: u64) -> Option<(u6
 mod tests {
     use super::*;
 
+    /// Reads all stored output from `offset` on in small pieces. Returns it with its offset.
     fn read_all(dir: &Path, mut offset: u64) -> (u64, String) {
         let mut text = Vec::new();
         let mut first_start = None;
@@ -244,12 +248,14 @@ mod tests {
                 if recorded.is_none() && segments.end() >= end {
                     recorded = Some(segments.end());
                 }
+                // The writer stops a little after the recorded offset.
                 if recorded.is_none_or(|recorded| segments.end() < recorded + 7) {
                     let line = format!("{number:02}\n");
                     segments.append(line.as_bytes());
                     written.push_str(&line);
                 }
             }
+            // All written output may be shorter than this offset.
             let Some(recorded) = recorded else { continue };
             written.truncate(usize::try_from(recorded).unwrap());
             let mut segments = Segments::resume(dir.path(), 20, recorded).unwrap();

@@ -1,18 +1,17 @@
-//! Measures the node for each heartbeat. From the measurements, [`domain`] decides how much memory
-//! to offer, and whether the node is quiesced, which means that it accepts no new work.
+//! The content of heartbeats. The node is measured for each heartbeat. From the measurements,
+//! [`node_offer`] decides how much memory to offer, and whether the node is quiesced, which means
+//! that it accepts no new work.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hayward_node_agent_domain::node_offer::{
-    self as domain, QuiesceLimits, QuiesceState, Readings,
-};
+use hayward_node_agent_domain::node_offer::{self, QuiesceLimits, QuiesceState, Readings};
 use hayward_node_status_api::{Heartbeat, Inventory, Metrics};
 use tokio::time::Instant;
 
 use crate::agent::AgentStatus;
 use crate::config::Settings;
-use crate::machine;
+use crate::node_resources;
 
 /// Time between measurements of memory. Inspecting all processes takes milliseconds, and memory
 /// changes slowly.
@@ -23,14 +22,14 @@ const MAX_NOTE: usize = 200;
 /// Reads the condition of a real node. A simulated node has no reader.
 pub struct NodeReader {
     state_dir: PathBuf,
-    /// Whether memory is measured. Otherwise a setting gives the memory.
+    /// Whether memory is measured. Otherwise a setting determines the memory to offer.
     measures_memory: bool,
     system_uid_below: u32,
     quiesce_file: PathBuf,
     limits: QuiesceLimits,
     quiesce: QuiesceState,
     /// Time of the last measurement of memory.
-    last_reading: Option<Instant>,
+    last_measurement: Option<Instant>,
 }
 
 impl NodeReader {
@@ -48,15 +47,16 @@ impl NodeReader {
             },
             state_dir,
             quiesce: QuiesceState::default(),
-            last_reading: None,
+            last_measurement: None,
         }
     }
 
-    async fn measure(&mut self, inventory: &mut Inventory, status: &AgentStatus) {
-        let due = self
-            .last_reading
+    /// Measures the memory if a measurement is due, and sets the offered memory in the inventory.
+    async fn measure_memory(&mut self, inventory: &mut Inventory, status: &AgentStatus) {
+        let is_due = self
+            .last_measurement
             .is_none_or(|at| at.elapsed() >= MEASURE_INTERVAL);
-        if !self.measures_memory || !due {
+        if !self.measures_memory || !is_due {
             return;
         }
         let container_pids: Vec<u32> = status
@@ -65,20 +65,22 @@ impl NodeReader {
             .filter_map(|report| report.pid)
             .collect();
         let uid_below = self.system_uid_below;
-        let measure = move || machine::system_memory(uid_below, &container_pids);
+        let measure = move || node_resources::system_memory(uid_below, &container_pids);
         // A failed measurement changes nothing.
         let Ok(system_bytes) = tokio::task::spawn_blocking(measure).await else {
             return;
         };
-        let total = machine::total_memory();
-        let offered_before = self.last_reading.map(|_| inventory.capacity.memory_bytes);
-        let offered = domain::offered_memory(
+        let total = node_resources::total_memory();
+        let offered_before = self
+            .last_measurement
+            .map(|_| inventory.capacity.memory_bytes);
+        let offered = node_offer::offered_memory(
             offered_before,
-            domain::allocatable_memory(total, system_bytes),
+            node_offer::allocatable_memory(total, system_bytes),
             total,
         );
         inventory.capacity.memory_bytes = offered;
-        self.last_reading = Some(Instant::now());
+        self.last_measurement = Some(Instant::now());
     }
 
     fn quiesce_reason(
@@ -117,12 +119,12 @@ fn first_line(note: &str) -> String {
 /// Function that returns the runtimes that are available now.
 pub type RuntimeLister = Box<dyn Fn() -> Vec<String> + Send>;
 
+/// Everything that the heartbeats of an agent contain.
 pub struct NodeCondition {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
-    /// Available runtimes. They are evaluated for each heartbeat, because a container engine may
-    /// come and go.
+    /// Lists the available runtimes for each heartbeat, because a container engine may come and go.
     pub available_runtimes: RuntimeLister,
     pub reader: Option<NodeReader>,
 }
@@ -131,8 +133,8 @@ impl NodeCondition {
     pub async fn heartbeat(&mut self, status: &AgentStatus) -> Heartbeat {
         let (mut metrics, mut quiesce_reason) = (Metrics::default(), None);
         if let Some(reader) = &mut self.reader {
-            reader.measure(&mut self.inventory, status).await;
-            metrics = machine::metrics(&reader.state_dir);
+            reader.measure_memory(&mut self.inventory, status).await;
+            metrics = node_resources::metrics(&reader.state_dir);
             quiesce_reason = reader.quiesce_reason(&self.inventory, &metrics, status);
         }
         metrics.containers = status.live_count() as u64;
@@ -194,7 +196,7 @@ mod tests {
         );
         assert!(
             !heartbeat.metrics.complete,
-            "the machine was not inspected yet"
+            "the node was not inspected yet"
         );
         std::fs::write(dir.path().join("quiesce"), "new\u{1b}fan\nand more").unwrap();
         let heartbeat = condition.heartbeat(&status).await;
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_is_read_from_the_machine_unless_it_is_set() {
+    async fn memory_is_read_from_the_system_unless_it_is_set() {
         let dir = tempfile::tempdir().unwrap();
         let heartbeat = condition(dir.path(), &Settings::default())
             .heartbeat(&AgentStatus::default())

@@ -32,8 +32,8 @@ const MAX_BACKLOG_BYTES: u64 = 256 << 10;
 /// Time limit for sending the remaining output when the agent stops.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Loop that sends the output.
-pub struct Shipper {
+/// Background loop that sends the output of containers.
+pub struct OutputSender {
     pub client: Client,
     pub node: NodeName,
     pub runtime: Arc<dyn Runtime>,
@@ -45,14 +45,14 @@ pub struct Shipper {
 /// Offset of the next byte to send, by container.
 type SentOffsets = BTreeMap<AllocationId, u64>;
 
-impl Shipper {
+impl OutputSender {
     pub async fn run(mut self, stop: Shutdown) {
         let mut sent = SentOffsets::new();
         tokio::select! {
-            () = self.ship_loop(&mut sent) => {}
+            () = self.send_loop(&mut sent) => {}
             () = stop.wait() => {}
         }
-        // The last step sends the remaining output of ended containers.
+        // The remaining output is sent before the agent ends.
         let last_send = async {
             while let Some(chunks) = self.collect_chunks(&sent, false) {
                 let ends = end_offsets(&chunks);
@@ -66,7 +66,7 @@ impl Shipper {
         let _ = timeout(FINAL_TIMEOUT, last_send).await;
     }
 
-    async fn ship_loop(&mut self, sent: &mut SentOffsets) {
+    async fn send_loop(&mut self, sent: &mut SentOffsets) {
         let mut backoff = Backoff::default();
         let mut next_poll = Instant::now();
         loop {

@@ -32,6 +32,7 @@ pub type Flushed = Arc<BTreeSet<AllocationId>>;
 /// backoff of the output loop.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);
 
+/// Background loop that reports the containers.
 pub struct Reporter {
     pub client: Client,
     pub node: NodeName,
@@ -138,7 +139,7 @@ impl Reporter {
 }
 
 /// Returns containers to omit from all later reports. Such containers are from a time when this
-/// machine was another node, and a report that names one is refused as a whole (S14).
+/// machine was another node. container-manager refuses each report that names one of them (S14).
 fn foreign_containers<'a>(
     error: &ClientError,
     reported: &'a [ContainerReport],
@@ -251,7 +252,6 @@ fn report_before_end(report: &ContainerReport) -> ContainerReport {
 
 #[cfg(test)]
 mod tests {
-
     use hayward_service::Problem;
     use hayward_vocabulary::{Exit, ExitCause};
 

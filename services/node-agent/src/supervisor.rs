@@ -10,99 +10,48 @@
 //! - If a stop is requested before the start, the program does not start.
 //! - Exclusive work neither starts nor runs without a lease, even without an agent.
 
-mod kill;
-mod lease;
+mod container_files;
+mod kill_retry;
+mod lease_watch;
 mod output;
 mod sandbox;
 mod signals;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use hayward_node_agent_domain::{LeaseAction, NodeFault, Stage, exit_for_failed_start};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
+use hayward_vocabulary::{Exit, ExitCause};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::atomic_files;
 use crate::cgroups;
 use crate::fault_points::{self, Point};
 use crate::lease::boottime_ms;
-use crate::machine::{self, ProcessIdentity};
-use kill::KillRetry;
-use lease::WatchedLease;
+use crate::process_identity::{self, ProcessIdentity};
+use kill_retry::KillRetry;
+use lease_watch::WatchedLease;
 use output::Output;
 use signals::Signals;
 
-pub const ORDER: &str = "order.json";
-pub const CLAIM: &str = "claim.json";
-pub const STARTED: &str = "started.json";
-pub const EXIT: &str = "exit.json";
+pub use container_files::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
+pub use kill_retry::{STUCK, Stuck, stuck_reason};
 
-pub use kill::{STUCK, Stuck, stuck_reason};
-
-/// The order of a container. The agent writes it to a private file, as it may contain tokens.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LaunchSpec {
-    pub id: AllocationId,
-    pub incarnation: u64,
-    pub epoch: u64,
-    pub argv: Vec<String>,
-    /// Complete environment. The program inherits no other variable (S17).
-    pub environment: BTreeMap<String, String>,
-    pub working_directory: PathBuf,
-    pub stop_grace_ms: u64,
-    pub output_limit_bytes: u64,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    /// Paths of the cgroups to join.
-    pub groups: Vec<PathBuf>,
-    /// Maximum number of processes of the account. `None` if a cgroup limits them.
-    #[serde(default)]
-    pub processes_limit: Option<u64>,
-    /// Boot under which the container was ordered. Empty if an old agent wrote it.
-    #[serde(default)]
-    pub boot_id: String,
-    /// Whether the working directory is the default one, which the account may not be able to
-    /// reach. The supervisor enters it before it drops privileges.
-    #[serde(default)]
-    pub own_directory: bool,
-    /// Whether the program is the task runner of Hayward. A failed start is then never the user's
-    /// fault.
-    #[serde(default)]
-    pub own_program: bool,
-    /// Path of the lease file of the node, for exclusive work.
-    #[serde(default)]
-    pub lease: Option<PathBuf>,
-}
-
-/// Record that the program has started.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Started {
-    pub program: ProcessIdentity,
-    pub at: Timestamp,
-}
-
-/// Record of which process has claimed a directory.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Claim {
-    /// Supervisor of the directory. `None` if an agent claimed it, so that no supervisor begins.
-    pub supervisor: Option<ProcessIdentity>,
-}
-
+/// Runs the supervisor of the container with this directory, until the container has ended.
 pub fn main(dir: &Path) -> ExitCode {
     match supervise(dir) {
         Ok(()) => ExitCode::SUCCESS,
+        // Another supervisor or an agent has claimed the directory, so this is no failure to log.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => ExitCode::from(3),
         Err(error) => {
             eprintln!("cannot supervise {}: {error}", dir.display());
@@ -169,6 +118,7 @@ fn send_to_agent<T: Serialize>(message: &T) {
     }
 }
 
+/// Returns the exit of a container that could not start because `action` failed.
 fn start_failure(stage: Stage, action: &str, error: &io::Error) -> Exit {
     exit_for_failed_start(stage, error.raw_os_error(), format!("{action}: {error}"))
 }
@@ -321,6 +271,7 @@ impl Supervisor<'_> {
         fault_points::pass(Point::StartedAfter);
     }
 
+    /// Waits for the end of the program, and stops it on request or when the lease requires it.
     fn watch_program(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
         let leader = to_pid(child.id());
         loop {
@@ -360,7 +311,7 @@ impl Supervisor<'_> {
             kill_children();
         }
         if kill_retry.became_stuck(now) {
-            send_to_agent(&kill::report_stuck(self.dir));
+            send_to_agent(&kill_retry::report_stuck(self.dir));
         }
     }
 
@@ -395,6 +346,7 @@ impl Supervisor<'_> {
             let optional_fds = [lease, pipe].into_iter().flatten();
             fds.extend(optional_fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let _ = poll(&mut fds, limit.as_ref());
+            // The pipe is polled last, if it is still open.
             let is_last_ready = fds.last().is_some_and(|fd| !fd.revents().is_empty());
             output.pipe().is_some() && is_last_ready
         };
@@ -436,6 +388,7 @@ impl Supervisor<'_> {
             .map(|(kill_at, lease_end)| kill_at.min(lease_end));
     }
 
+    /// Returns the exit of the container, by the status of the program and the reason of the stop.
     fn to_exit(&self, status: io::Result<ExitStatus>) -> Exit {
         let status = match status {
             Ok(status) => status,
@@ -494,7 +447,7 @@ fn has_ended(leader: Pid) -> bool {
 
 /// Kills all children. Their process ids cannot be reused before they are waited for.
 fn kill_children() {
-    for child in machine::children() {
+    for child in process_identity::children() {
         let _ = kill(to_pid(child), Signal::SIGKILL);
     }
 }

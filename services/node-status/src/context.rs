@@ -1,4 +1,4 @@
-//! Context of the ledger and the handlers.
+//! The limits, settings and heartbeats that the ledger and the HTTP handlers share.
 
 use hayward_node_status_domain::Limits;
 use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
@@ -6,7 +6,6 @@ use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
 use crate::config::Guards;
 use crate::heartbeats::Heartbeats;
 
-/// State that the ledger and the handlers share.
 pub struct Context {
     pub heartbeats: Heartbeats,
     pub limits: Limits,

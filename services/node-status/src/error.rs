@@ -1,4 +1,4 @@
-//! Refusals of commands by the ledger.
+//! Refusals of commands by the ledger, and the problem documents for them.
 
 use hayward_node_status_domain::pool_minimum::BrokenLimit;
 use hayward_service::http::problem::{Code, Problem};
@@ -56,7 +56,7 @@ pub enum Refusal {
         percent: u64,
         broken_limit: BrokenLimit,
     },
-    /// Wrong, used, expired or unknown secret. The caller does not learn which.
+    /// The secret is wrong, used, expired or unknown. The caller does not learn which of these.
     #[error("invalid secret for this node")]
     InvalidSecret,
     #[error("this Idempotency-Key was already used with another request")]

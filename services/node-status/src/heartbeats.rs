@@ -1,9 +1,9 @@
 //! Last heartbeat and metrics of each node. Most heartbeats change only these, so handlers update
 //! them in memory without the committer.
 //!
-//! A judgement is the health of a node that the ledger has derived and committed. While the
-//! judgement holds, a heartbeat with the same content needs no command. The ledger sets and clears
-//! this flag. At the start of a term no judgement holds.
+//! A judgement is the health of a node that the ledger has derived and committed. A flag shows
+//! whether the judgement holds. While it does, a heartbeat with the same content needs no command.
+//! The ledger sets and clears the flag. At the start of a term no judgement holds.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Heartbeats {
 /// State of the heartbeats of one node.
 #[derive(Default)]
 pub struct HeartbeatState {
-    /// Milliseconds plus one, so that zero means no heartbeat in this term.
+    /// Time of the last heartbeat in milliseconds, plus one. Zero means no heartbeat in this term.
     last_heartbeat_plus_one: AtomicU64,
     /// Digest of the heartbeat on which the last judgement is based.
     digest: AtomicU64,

@@ -1,7 +1,6 @@
 //! Routes of node-status. Each handler checks the caller, sends one command to the ledger, and
 //! converts the result.
 
-mod admission;
 mod credentials;
 mod drain;
 mod enrolments;
@@ -12,6 +11,7 @@ mod if_match;
 mod node_change_request;
 mod nodes;
 mod publication;
+mod route_roles;
 
 pub use self::feed::FEED;
 
@@ -70,7 +70,7 @@ pub fn routes() -> OpenApiRouter<App> {
             credentials::redeem_enrolment,
             credentials::renew_credentials
         ));
-    authorize(routes, admission::ROUTE_ROLES)
+    authorize(routes, route_roles::ROUTE_ROLES)
 }
 
 /// Returns the header with the revision of a write. A read that requests the revision reflects the

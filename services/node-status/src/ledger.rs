@@ -200,11 +200,11 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, self.show_drain(&node, moment));
             }
             Command::Clearings { update, reply } => {
-                self.absorb_clearings(update, moment, batch);
+                self.apply_clearings(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::Machines { update, reply } => {
-                self.absorb_machines(update, moment, batch);
+                self.apply_machines(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::Enrol { enrolment, reply } => {

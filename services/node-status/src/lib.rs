@@ -10,19 +10,19 @@
 //!
 //! The service does not start work, and stores no data of work.
 
-mod absorb;
 mod command;
-mod commands;
+mod command_handlers;
 mod config;
 mod context;
 mod error;
+mod health_judgement;
 mod heartbeats;
 mod http;
 mod invariants;
 mod ledger;
 mod metrics;
 mod model;
-mod round;
+mod scheduler_publications;
 mod secret_attempts;
 mod state_conversions;
 mod store;

@@ -34,6 +34,7 @@ fn metric_state(node: &Node, is_draining: bool) -> &'static str {
 
 #[derive(Default)]
 struct PoolTotals {
+    /// Number of nodes in each state.
     states: BTreeMap<&'static str, u64>,
     /// Longest silence of a node that is not lost.
     silent_ms: u32,
@@ -47,6 +48,7 @@ pub(crate) struct NodeReading<'a> {
     pub silent_ms: u64,
 }
 
+/// Returns the current values of all metrics of the nodes and pools.
 pub(crate) fn readings<'a>(
     nodes: impl Iterator<Item = NodeReading<'a>>,
     brake_is_on: impl Fn(&str) -> bool,

@@ -48,6 +48,7 @@ impl Rows {
     }
 }
 
+/// Writes the rows of one batch.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     node::write(rows.nodes, tx).await?;
     node_change::append(&rows.changes, tx).await?;

@@ -1,4 +1,4 @@
-//! Service tests of node-status over HTTP with a Postgres, with crashes and restarts.
+//! Tests of node-status over HTTP with a PostgreSQL database, including crashes and restarts.
 
 #![expect(clippy::unwrap_used, reason = "the place of a panic shows what failed")]
 
@@ -10,12 +10,18 @@ mod drains;
 mod dry_runs;
 #[path = "service/duplicate_agents.rs"]
 mod duplicate_agents;
+#[path = "service/enrolment_limits.rs"]
+mod enrolment_limits;
 #[path = "service/fake_scheduler.rs"]
 mod fake_scheduler;
 #[path = "service/fixture.rs"]
 mod fixture;
+#[path = "service/if_match.rs"]
+mod if_match;
 #[path = "service/invariants.rs"]
 mod invariants;
+#[path = "service/leader_lease.rs"]
+mod leader_lease;
 #[path = "service/node_details.rs"]
 mod node_details;
 #[path = "service/operators.rs"]

@@ -14,6 +14,8 @@ use hayward_tests_fleet::{
 
 const LIMIT: Duration = Duration::from_mins(2);
 const TASKS: u64 = 1_000;
+/// Argument of `sleep` in the service. It identifies the processes of the service.
+const SERVICE_SECONDS: &str = "10001";
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
 /// Runs a command of `fleet.program` with the keys and the database of the operator.
@@ -78,7 +80,7 @@ async fn main() {
     }
     fleet.wait_until_nodes_take_work(NODES.len()).await;
     let ada = fleet.client("job-converter", "user-ada");
-    let service_id = submit(&ada, "services", &service(&["sleep", "10001"], 2)).await;
+    let service_id = submit(&ada, "services", &service(&["sleep", SERVICE_SECONDS], 2)).await;
     let service_path = format!("/v1/services/{service_id}");
     let read_allocations = async || {
         let view = wait_for_view(&ada, &service_path, LIMIT, |view| {
@@ -113,6 +115,7 @@ async fn main() {
         allocations_before,
         "the service was never interrupted"
     );
-    assert_eq!(fleet.count_processes("sleep 10001"), 2);
+    let service_command = format!("sleep {SERVICE_SECONDS}");
+    assert_eq!(fleet.count_processes(&service_command), 2);
     println!("the fleet was taken to this version and back, and nothing was lost");
 }

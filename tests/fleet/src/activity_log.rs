@@ -34,25 +34,27 @@ impl ActivityLog {
 
     /// Returns a command that records its time every 20 ms and never ends by itself.
     pub fn command(&self) -> Vec<String> {
-        let script = format!(
-            "while :; do read up rest < /proc/uptime; \
-             echo $HAYWARD_ALLOCATION $up >> {}; sleep 0.02; done",
-            self.0.display()
-        );
-        vec!["sh".into(), "-c".into(), script]
+        vec!["sh".into(), "-c".into(), self.script()]
     }
 
     /// Returns the same command, but it ignores SIGTERM.
     pub fn command_ignoring_sigterm(&self) -> Vec<String> {
-        let mut command = self.command();
-        command[2].insert_str(0, "trap '' TERM; ");
-        command
+        let script = format!("trap '' TERM; {}", self.script());
+        vec!["sh".into(), "-c".into(), script]
+    }
+
+    fn script(&self) -> String {
+        format!(
+            "while :; do read up rest < /proc/uptime; \
+             echo $HAYWARD_ALLOCATION $up >> {}; sleep 0.02; done",
+            self.0.display()
+        )
     }
 
     /// Returns the interval of each allocation, in the order of their first times.
     pub fn intervals(&self) -> Vec<Interval> {
         let text = std::fs::read_to_string(&self.0).expect("an activity log");
-        let mut intervals: BTreeMap<&str, (Centiseconds, Centiseconds)> = BTreeMap::new();
+        let mut intervals: BTreeMap<&str, Interval> = BTreeMap::new();
         // The last line may be incomplete.
         for line in text
             .split_inclusive('\n')
@@ -62,22 +64,19 @@ impl ActivityLog {
                 continue;
             };
             let time: Centiseconds = up.replace('.', "").parse().expect("a time");
-            let interval = intervals.entry(id).or_insert((time, time));
-            interval.1 = interval.1.max(time);
+            let interval = intervals.entry(id).or_insert_with(|| Interval {
+                allocation: AllocationId::new(id).expect("an id"),
+                first: time,
+                last: time,
+            });
+            interval.last = interval.last.max(time);
         }
-        let parse_id = |id: &str| AllocationId::new(id).expect("an id");
-        let mut intervals: Vec<_> = intervals
-            .into_iter()
-            .map(|(id, (first, last))| Interval {
-                allocation: parse_id(id),
-                first,
-                last,
-            })
-            .collect();
+        let mut intervals: Vec<Interval> = intervals.into_values().collect();
         intervals.sort_by_key(|interval| interval.first);
         intervals
     }
 
+    /// Returns the last recorded time of an allocation, or `None` if it never ran.
     pub fn last_activity(&self, allocation: &AllocationId) -> Option<Centiseconds> {
         let intervals = self.intervals();
         let interval = intervals.iter().find(|it| it.allocation == *allocation);

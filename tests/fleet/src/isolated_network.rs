@@ -11,6 +11,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// Hardware address that no interface has. Frames to this address are lost.
 const UNUSED_MAC: &str = "02:48:ff:ff:ff:ff";
 const AGENT_INTERFACE: &str = "up0";
+/// Number of /30 networks in 10.213.0.0/16.
+const NETWORK_COUNT: u16 = 16_384;
+/// Maximum number of networks that are tried until one is free.
+const MAX_ATTEMPTS: usize = 64;
 
 /// The direction of the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +40,12 @@ impl IsolatedNetwork {
     /// skips.
     pub fn new() -> Result<Self, String> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
+        // Each process begins at another number, so that parallel tests rarely try the same one.
         let first_number = u16::try_from(std::process::id() % 1_024).expect("small") * 16;
         let mut last_error = String::new();
         // All processes of this machine share the numbers. A number in use is skipped.
-        for _ in 0..64 {
-            let number = (first_number + NEXT.fetch_add(1, Ordering::Relaxed)) % 16_384;
+        for _ in 0..MAX_ATTEMPTS {
+            let number = (first_number + NEXT.fetch_add(1, Ordering::Relaxed)) % NETWORK_COUNT;
             let name = format!("hw{number}");
             if let Err(error) = ip(&format!("netns add {name}")) {
                 last_error = error;
@@ -118,6 +123,7 @@ impl IsolatedNetwork {
     }
 
     fn address(&self, last: u16) -> String {
+        // A /30 network has four addresses.
         let offset = self.number * 4 + last;
         format!("10.213.{}.{}", offset / 256, offset % 256)
     }

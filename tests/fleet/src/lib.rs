@@ -5,20 +5,20 @@
 //! Failures here panic.
 
 mod activity_log;
-mod collector;
+mod hayward_program;
 mod isolated_network;
 mod machine_processes;
-mod program;
 mod tcp_downtime;
+mod telemetry_collector;
 mod test_fleet;
 mod vendor_collector;
 mod work;
 
 pub use activity_log::{ActivityLog, Interval};
-pub use collector::{Collector, Measurement, Span, attributes_to_text};
+pub use hayward_program::hayward_program;
 pub use isolated_network::{IsolatedNetwork, PacketLoss};
-pub use program::hayward_program;
 pub use tcp_downtime::{Availability, Echo};
+pub use telemetry_collector::{Collector, Measurement, Span, attributes_to_text};
 pub use test_fleet::{Agent, TestFleet, Timing};
 pub use work::{
     TaskRunCounter, assert_all_succeeded, is_running, job, job_with_tasks, reservation, service,

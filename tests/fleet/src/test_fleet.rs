@@ -16,7 +16,7 @@ use hayward_postgres::Schema;
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_testkit::{TestServer, until, until_within};
 
-use crate::program::hayward_program;
+use crate::hayward_program::hayward_program;
 
 pub use settings::{Agent, Timing};
 

@@ -1,5 +1,5 @@
-//! A collector of another vendor between the fleet and the collector of the test. All data that
-//! arrives was read and written by another implementation.
+//! A telemetry collector of another vendor, between the fleet and the collector of the test. All
+//! data that arrives was therefore read and written by another implementation of OTLP.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! Work to submit, helpers that wait for it, and a counter of the runs of each task.
+//! Helpers for work: they create submissions, submit them, wait for states, and count how often
+//! each task ran.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use hayward_service::runtime::clock;
 use hayward_vocabulary::WorkId;
 use serde::Serialize;
 
-/// Returns a job of `count` tasks with this command.
+/// Returns a submission of a job with `count` tasks of this command.
 pub fn job(command: &[&str], count: u64) -> JobSubmission {
     job_with_tasks(command, Tasks::Count(count))
 }
@@ -42,6 +43,7 @@ pub fn job_with_tasks(command: &[&str], tasks: Tasks) -> JobSubmission {
     }
 }
 
+/// Returns a submission of a service with this command.
 pub fn service(command: &[&str], instances: u32) -> ServiceSubmission {
     ServiceSubmission {
         queue: None,
@@ -138,7 +140,7 @@ pub struct TaskRunCounter(PathBuf);
 
 impl TaskRunCounter {
     pub fn new(dir: &Path) -> Self {
-        let dir = dir.join("witness");
+        let dir = dir.join("task-runs");
         std::fs::create_dir_all(&dir).expect("a folder");
         // Tasks may run under another account.
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o1777);

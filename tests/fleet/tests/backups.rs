@@ -67,7 +67,8 @@ async fn start_fleet() -> TestFleet {
     fleet
 }
 
-/// Submits a service that sleeps for this time, and waits until it runs. Returns its path.
+/// Submits a service that sleeps for this time, and waits until it runs. Returns its path. Each
+/// service of a test has another time, by which its processes are found.
 async fn submit_running_service(fleet: &TestFleet, seconds: &str) -> String {
     let ada = fleet.client("job-converter", "user-ada");
     let work = submit(&ada, "services", &service(&["sleep", seconds], 1)).await;

@@ -22,6 +22,8 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// of the service allows one of all instances to be moved at a time.
 const INSTANCES: u32 = 6;
 const TASKS: u64 = 300;
+/// Quanta of all nodes: three nodes of 6 GiB.
+const FLEET_QUANTA: u64 = 18;
 /// Text in the arguments of every process of the service.
 const PROCESS_LABEL: &str = "lighthouse";
 
@@ -59,7 +61,7 @@ impl Setup {
         let scheduler = fleet.client("rm-scheduler", "operator");
         until_within("the space of all nodes to be known", LIMIT, async || {
             let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
-            (shares.capacity == 18).then_some(())
+            (shares.capacity == FLEET_QUANTA).then_some(())
         })
         .await;
         let ada = fleet.client("job-converter", "user-ada");

@@ -1,5 +1,5 @@
-//! Tolerated findings. `debt.txt` has one number for each crate and check, and the numbers only go
-//! down.
+//! Tolerated findings: the technical debt of each crate. `debt.txt` has one number for each crate
+//! and check, and the numbers only go down.
 //!
 //! A check fails when a crate has more findings than its number. The check also fails when the
 //! crate has fewer, and `BLESS=1` then writes the lower number. A check without any line in the
@@ -55,7 +55,8 @@ fn format_counts(counts: &ToleratedCounts) -> String {
 
 /// Compares the findings of a check with `debt.txt`. With `BLESS=1`, writes lower numbers there.
 ///
-/// # Panics If a crate has more findings than its number, or fewer.
+/// # Panics
+/// If a crate has more findings than its number, or fewer.
 pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
     let _guard = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let path = root().join(FILE);
@@ -79,7 +80,7 @@ pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
             .entry((package.clone(), check.to_owned()))
             .or_default();
         if found.len() > *tolerated && !is_new {
-            faults.push(too_many(&package, *tolerated, &found));
+            faults.push(excess_message(&package, *tolerated, &found));
         } else if found.len() != *tolerated && !is_blessing {
             let current = found.len();
             faults.push(format!(
@@ -96,7 +97,8 @@ pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
     assert!(faults.is_empty(), "{check}: {rule}\n{}", faults.join("\n"));
 }
 
-fn too_many(package: &str, tolerated: usize, found: &[String]) -> String {
+/// Returns the message for a crate with more findings than tolerated.
+fn excess_message(package: &str, tolerated: usize, found: &[String]) -> String {
     let mut text = format!("{package}: {}, and {FILE} allows {tolerated}:", found.len());
     for finding in found.iter().take(MAX_LISTED) {
         text.push_str("\n  ");

@@ -6,10 +6,11 @@
 //! every machine. The crate depends on no other crate of the repository, so it can also check code
 //! that does not compile.
 
-pub mod contract;
+pub mod api_compatibility;
 pub mod debt;
 pub mod markdown;
-pub mod modules;
+pub mod metrics_catalogue;
+pub mod module_graph;
 pub mod promql;
 pub mod rule_codes;
 pub mod source;
@@ -44,16 +45,17 @@ pub struct Package {
     pub roots: Vec<PathBuf>,
 }
 
+/// A dependency of a crate, as its manifest names it.
 #[derive(Debug)]
 pub struct Dependency {
     pub name: String,
-    pub kind: Kind,
+    pub kind: DependencyKind,
     /// Whether it is a crate of this repository.
     pub is_local: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum DependencyKind {
     Normal,
     Build,
     Dev,
@@ -137,9 +139,9 @@ fn parse_package(data: &Value) -> Package {
 
 fn parse_dependency(data: &Value) -> Dependency {
     let kind = match data["kind"].as_str() {
-        None => Kind::Normal,
-        Some("build") => Kind::Build,
-        Some(_) => Kind::Dev,
+        None => DependencyKind::Normal,
+        Some("build") => DependencyKind::Build,
+        Some(_) => DependencyKind::Dev,
     };
     Dependency {
         name: string_field(data, "name").to_owned(),
@@ -200,7 +202,8 @@ fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Returns every Markdown page, except those in `docs/spec`, which repeat specifications word for
 /// word.
 ///
-/// # Panics If a page that people read first is not among them.
+/// # Panics
+/// If a page that people read first is not among them.
 #[must_use]
 pub fn pages() -> Vec<PathBuf> {
     let is_page = |path: &PathBuf| {
@@ -224,7 +227,8 @@ pub fn read(relative: &Path) -> Option<String> {
 
 /// Compares a text with a checked-in file. With `BLESS=1` (`just bless`), writes the file instead.
 ///
-/// # Panics If they differ, with the lines that do.
+/// # Panics
+/// If they differ, with the lines that do.
 pub fn compare_with_golden(relative: &str, actual: &str) {
     let path = root().join(relative);
     if env::var_os("BLESS").is_some() {
@@ -252,7 +256,8 @@ pub fn compare_with_golden(relative: &str, actual: &str) {
 
 /// Fails with all findings at once.
 ///
-/// # Panics If there are any findings.
+/// # Panics
+/// If there are any findings.
 pub fn assert_none(rule: &str, findings: &[String]) {
     assert!(findings.is_empty(), "{rule}\n  {}", findings.join("\n  "));
 }

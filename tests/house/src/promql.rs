@@ -1,5 +1,5 @@
-//! Finds the metrics, labels and compared values of a PromQL expression. Complete
-//! validation is left to promtool.
+//! Finds the metrics, labels and compared values of a PromQL expression, without parsing it
+//! completely. Complete validation is left to promtool.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -23,14 +23,17 @@ pub struct Matcher {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
     pub selectors: Vec<Selector>,
-    /// Labels after `by`, `on` and similar words.
+    /// Labels after `by`, `on` and similar keywords.
     pub labels: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
+    /// A name or a keyword.
     Word(String),
+    /// A string literal, without its quotes.
     Text(String),
+    /// An operator, a bracket, a number or a variable.
     Other(String),
 }
 
@@ -47,21 +50,22 @@ const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
 /// Returns the metrics and labels of an expression.
 ///
-/// # Errors If a bracket stays open, or a token is not allowed at its place.
+/// # Errors
+/// If a bracket stays open, or a token is not allowed at its place.
 pub fn parse_usage(expression: &str) -> Result<Usage, String> {
     let mut parser = Parser {
         tokens: tokenize(expression)?,
         position: 0,
-        used: Usage::default(),
+        usage: Usage::default(),
     };
     parser.parse()?;
-    Ok(parser.used)
+    Ok(parser.usage)
 }
 
 struct Parser {
     tokens: Vec<Token>,
     position: usize,
-    used: Usage,
+    usage: Usage,
 }
 
 impl Parser {
@@ -98,6 +102,7 @@ impl Parser {
         }
     }
 
+    /// Parses the rest after a word, which is a keyword, a function or a metric.
     fn parse_word(&mut self, word: &str) -> Result<(), String> {
         let lower = word.to_ascii_lowercase();
         if OPERATORS.contains(&lower.as_str()) {
@@ -116,6 +121,7 @@ impl Parser {
             self.position += 1;
             return self.parse_label_values();
         }
+        // A word before a parenthesis or a grouping is a function. Any other word is a metric.
         let before_grouping = matches!(self.tokens.get(self.position), Some(Token::Word(next))
             if ["by", "without"].contains(&next.to_ascii_lowercase().as_str()));
         if !before_parenthesis && !before_grouping {
@@ -131,7 +137,7 @@ impl Parser {
         self.parse_selector(&metric)?;
         match (self.next(), self.next(), self.next()) {
             (Some(_), Some(Token::Word(label)), Some(Token::Other(end))) if end == ")" => {
-                self.used.labels.push(label);
+                self.usage.labels.push(label);
                 Ok(())
             }
             _ => Err("label_values names no label".into()),
@@ -142,7 +148,7 @@ impl Parser {
         self.position += 1;
         loop {
             match self.next() {
-                Some(Token::Word(label)) => self.used.labels.push(label),
+                Some(Token::Word(label)) => self.usage.labels.push(label),
                 Some(Token::Other(sign)) if sign == "," => {}
                 Some(Token::Other(sign)) if sign == ")" => return Ok(()),
                 other => return Err(format!("no label: {other:?}")),
@@ -174,7 +180,7 @@ impl Parser {
             }
             self.position += 1;
         }
-        self.used.selectors.push(Selector {
+        self.usage.selectors.push(Selector {
             metric: metric.to_owned(),
             matchers,
         });

@@ -77,14 +77,16 @@ impl Source {
         comments(&self.text)
     }
 
-    /// # Panics If the file is not valid Rust.
+    /// # Panics
+    /// If the file is not valid Rust.
     pub fn syntax(&self) -> syn::File {
         syn::parse_file(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.path.display()))
     }
 
     /// Calls `visit` with each token of the file, except for doc comments.
     ///
-    /// # Panics If the tokens of the file are not balanced.
+    /// # Panics
+    /// If the tokens of the file are not balanced.
     pub fn for_each_token(&self, visit: &mut impl FnMut(&TokenTree)) {
         let stream: TokenStream = self
             .text
@@ -100,16 +102,17 @@ impl Source {
 }
 
 fn for_each_token(stream: TokenStream, visit: &mut impl FnMut(&TokenTree)) {
-    // A doc comment arrives as `#[doc = "…"]`.
-    let mut after_doc = 0;
+    // A doc comment arrives as `#[doc = "…"]`. This is the number of its tokens before the text
+    // that were seen: 1 after `doc`, 2 after `=`.
+    let mut doc_tokens = 0;
     for token in stream {
         if let TokenTree::Group(group) = &token {
             for_each_token(group.stream(), visit);
         }
-        let is_doc_text = after_doc == 2 && matches!(token, TokenTree::Literal(_));
-        after_doc = match &token {
+        let is_doc_text = doc_tokens == 2 && matches!(token, TokenTree::Literal(_));
+        doc_tokens = match &token {
             TokenTree::Ident(word) if word == "doc" => 1,
-            TokenTree::Punct(_) if after_doc == 1 => 2,
+            TokenTree::Punct(_) if doc_tokens == 1 => 2,
             _ => 0,
         };
         if !is_doc_text {
@@ -155,11 +158,11 @@ pub fn test_modules() -> BTreeSet<PathBuf> {
             _ => source.path.with_extension(""),
         };
         let lines: Vec<&str> = source.text.lines().collect();
-        for pair in lines.windows(2) {
-            let name = pair[1]
+        for (attribute, declaration) in lines.iter().zip(lines.iter().skip(1)) {
+            let name = declaration
                 .strip_prefix("mod ")
                 .and_then(|rest| rest.strip_suffix(';'));
-            if let (Some(name), "#[cfg(test)]") = (name, pair[0]) {
+            if let (Some(name), &"#[cfg(test)]") = (name, attribute) {
                 found.insert(folder.join(name).with_extension("rs"));
             }
         }

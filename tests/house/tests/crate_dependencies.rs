@@ -1,10 +1,10 @@
-//! Dependencies between crates, which are called arrows. The graph is a golden file, so that a new
-//! arrow is visible in a review. Each rule of the graph has a test of its own.
+//! Dependencies between crates. The graph is a golden file, so that a new dependency is visible in
+//! a review. Each rule of the graph has a test of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hayward_tests_house::{Kind, Package, assert_none, compare_with_golden, packages};
+use hayward_tests_house::{DependencyKind, Package, assert_none, compare_with_golden, packages};
 
 #[test]
 fn the_graph_is_the_one_checked_in() {
@@ -12,9 +12,9 @@ fn the_graph_is_the_one_checked_in() {
         String::from("# Dependencies between the crates of this repository. Rewrite: just bless\n");
     for (name, package) in packages() {
         for (kind, suffix) in [
-            (Kind::Normal, ""),
-            (Kind::Build, " [build]"),
-            (Kind::Dev, " [dev]"),
+            (DependencyKind::Normal, ""),
+            (DependencyKind::Build, " [build]"),
+            (DependencyKind::Dev, " [dev]"),
         ] {
             let mut local: Vec<&str> = package
                 .dependencies
@@ -24,7 +24,7 @@ fn the_graph_is_the_one_checked_in() {
                 .collect();
             local.sort_unstable();
             local.dedup();
-            if kind == Kind::Normal || !local.is_empty() {
+            if kind == DependencyKind::Normal || !local.is_empty() {
                 let line = format!("{name}{suffix} -> {}", local.join(" "));
                 writeln!(graph, "{}", line.trim_end()).expect("a string takes text");
             }
@@ -33,8 +33,8 @@ fn the_graph_is_the_one_checked_in() {
     compare_with_golden("tests/house/crate_dependencies.txt", &graph);
 }
 
-/// Returns each arrow that `forbidden` selects, among normal, build and test dependencies. A test
-/// that uses the internals of another crate couples both crates as much as other code does.
+/// Returns each dependency that `forbidden` selects, among normal, build and test dependencies. A
+/// test that uses the internals of another crate couples both crates as much as other code does.
 fn forbidden_dependencies(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
     let packages_by_name = packages();
     let mut findings = Vec::new();
@@ -67,8 +67,8 @@ fn a_domain_is_used_by_its_own_service_only() {
         let is_own_service = to.folder.strip_suffix("/domain").is_some_and(|service| {
             from.folder == service || from.folder.starts_with(&format!("{service}/"))
         });
-        let bench_or_test = from.name == "hayward" || from.folder.starts_with("tests/");
-        to.is_domain() && !is_own_service && !bench_or_test
+        let is_tool_or_test = from.name == "hayward" || from.folder.starts_with("tests/");
+        to.is_domain() && !is_own_service && !is_tool_or_test
     });
     assert_none(
         "a neighbour uses the `api` crate, never the `domain`",
@@ -94,7 +94,9 @@ fn domains_depend_on_the_vocabulary_only() {
         .filter(|package| package.is_domain())
     {
         for dependency in &package.dependencies {
-            if dependency.kind != Kind::Dev && !allowed.contains(&dependency.name.as_str()) {
+            if dependency.kind != DependencyKind::Dev
+                && !allowed.contains(&dependency.name.as_str())
+            {
                 found.push(format!("{} -> {}", package.name, dependency.name));
             }
         }
@@ -131,7 +133,7 @@ fn crates_that_validate_documents_are_pure() {
         .filter(|package| folders.contains(&package.folder.as_str()));
     let dependencies = rules.flat_map(|package| &package.dependencies);
     let found: Vec<String> = dependencies
-        .filter(|dependency| dependency.kind != Kind::Dev)
+        .filter(|dependency| dependency.kind != DependencyKind::Dev)
         .filter(|dependency| !allowed.contains(&dependency.name.as_str()))
         .map(|dependency| dependency.name.clone())
         .collect();
@@ -174,7 +176,7 @@ fn only_tests_depend_on_the_tests() {
         is_test_crate(to) && !is_test_crate(from) && !is_command(from, to)
     });
     assert_none("tests/ is the top of the graph", &found);
-    let testkit = dependents_of("hayward-testkit", Kind::Normal);
+    let testkit = dependents_of("hayward-testkit", DependencyKind::Normal);
     let found: Vec<String> = testkit
         .into_iter()
         .filter(|(_, folder)| !folder.starts_with("tests/"))
@@ -183,7 +185,7 @@ fn only_tests_depend_on_the_tests() {
     assert_none("the testkit is linked by tests only", &found);
 }
 
-fn dependents_of(to: &str, kind: Kind) -> BTreeMap<String, String> {
+fn dependents_of(to: &str, kind: DependencyKind) -> BTreeMap<String, String> {
     let packages_by_name = packages().into_iter();
     let dependents = packages_by_name.filter(|(_, package)| {
         package

@@ -1,13 +1,13 @@
 //! Dependencies between the modules of a crate.
 //!
 //! One table per crate lists its modules in rows, from the bottom to the top. A module may use only
-//! modules of earlier rows, and not of its own row. Modules below another one (`ledger/keep.rs`)
-//! count as the outer one (`ledger`).
+//! modules of earlier rows, and not of its own row. Modules below another one
+//! (`ledger/enrolments.rs`) count as the outer one (`ledger`).
 
 use std::collections::BTreeMap;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::modules::{ModuleGraph, find_cycles, module_graph};
+use hayward_tests_house::module_graph::{ModuleGraph, find_cycles, module_graph};
 use hayward_tests_house::packages;
 
 /// The modules of one crate, row by row from the bottom.
@@ -57,9 +57,9 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-node-agent",
         rows: &[
-            "atomic_files backoff credentials fault_points log_segments run_as",
-            "cgroups follow lease machine",
-            "journal container_processes tasks",
+            "atomic_files backoff checksum credentials fault_points log_segments run_as",
+            "cgroups desired_set lease process_identity",
+            "journal container_processes node_resources tasks",
             "supervisor",
             "runtime",
             "config output_tail",
@@ -76,8 +76,8 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
             "model",
             "command metrics store",
             "ledger",
-            "commands invariants",
-            "absorb round",
+            "command_handlers invariants",
+            "health_judgement scheduler_publications",
             "http",
         ],
     },

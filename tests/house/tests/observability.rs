@@ -93,6 +93,7 @@ fn programs_call_each_other_where_they_listen() {
     let own_address = format!("0.0.0.0:{port}");
     let otlp = &collector["receivers"]["otlp"]["protocols"];
     let traces = collector["exporters"]["otlp/traces"]["endpoint"].to_string();
+    // Each row is (file with the address, host, listening address, caller).
     let calls: [(&str, &str, &Value, &str); 5] = [
         (
             &compose,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hayward_tests_house::contract::{breaking_changes, promises};
+use hayward_tests_house::api_compatibility::{breaking_changes, promises};
 use hayward_tests_house::{assert_none, read, root};
 use serde_json::Value;
 

@@ -57,14 +57,27 @@ fn rule_ids() -> Vec<String> {
     rules.chain(reasons).collect()
 }
 
-/// Returns the cells of each row, by the rule of the row.
-fn rows(map: &str) -> BTreeMap<String, Vec<String>> {
-    let cells = map.lines().filter_map(|line| {
+/// The cells of a row with the files and the tests of its rule.
+struct Row {
+    files: String,
+    tests: String,
+}
+
+/// Returns the rows by rule. A row has the rule, its summary, its files and its tests.
+fn rows(map: &str) -> BTreeMap<String, Row> {
+    let rows = map.lines().filter_map(|line| {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
-        let cells: Vec<String> = cells.split(" | ").map(str::to_owned).collect();
-        (cells.len() == 4 && cells[0] != "Rule").then(|| (cells[0].clone(), cells))
+        let cells: Vec<&str> = cells.split(" | ").collect();
+        let [rule, _summary, files, tests] = cells[..] else {
+            return None;
+        };
+        let row = Row {
+            files: files.to_owned(),
+            tests: tests.to_owned(),
+        };
+        (rule != "Rule").then(|| (rule.to_owned(), row))
     });
-    cells.collect()
+    rows.collect()
 }
 
 /// Returns the texts between backticks.
@@ -92,13 +105,13 @@ fn every_rule_has_a_test() {
     let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
     let mut found = Vec::new();
     for id in rule_ids() {
-        let Some(cells) = rows.get(&id) else {
+        let Some(row) = rows.get(&id) else {
             found.push(format!("{id} has no row"));
             continue;
         };
-        let tests = code_spans(&cells[3]);
+        let tests = code_spans(&row.tests);
         let is_unbuilt = NOT_YET.contains(&id.as_str());
-        if is_unbuilt != cells[3].starts_with("not yet: ") || is_unbuilt != tests.is_empty() {
+        if is_unbuilt != row.tests.starts_with("not yet: ") || is_unbuilt != tests.is_empty() {
             found.push(format!("{id} has {} tests", tests.len()));
         }
     }
@@ -110,14 +123,14 @@ fn named_files_and_tests_exist() {
     let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
     let known_ids = rule_ids();
     let mut found = Vec::new();
-    for (id, cells) in &rows {
+    for (id, row) in &rows {
         if !known_ids.contains(id) {
             found.push(format!("{id} is not a rule"));
         }
-        let files = code_spans(&cells[2]).into_iter();
+        let files = code_spans(&row.files).into_iter();
         let missing = files.filter(|file| !root().join(resolve_path(file)).exists());
         found.extend(missing.map(|file| format!("{id}: no file {file}")));
-        let tests = code_spans(&cells[3]).into_iter();
+        let tests = code_spans(&row.tests).into_iter();
         let missing = tests.filter(|test| !test_exists(test));
         found.extend(missing.map(|test| format!("{id}: no test {test}")));
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use hayward_tests_house::{Kind, Package, assert_none, files, packages, read};
+use hayward_tests_house::{DependencyKind, Package, assert_none, files, packages, read};
 
 /// Returns the name of a crate as code writes it.
 fn crate_identifier(name: &str) -> String {
@@ -44,7 +44,7 @@ fn every_dependency_is_used() {
         // A crate of tests has test code only.
         let is_tests = package.folder.starts_with("tests/");
         for dependency in &package.dependencies {
-            let in_all_files = is_tests || dependency.kind != Kind::Normal;
+            let in_all_files = is_tests || dependency.kind != DependencyKind::Normal;
             let src = Path::new(&package.folder).join("src");
             let identifier = crate_identifier(&dependency.name);
             let used = sources.iter().any(|(file, package_name, text)| {

@@ -1,9 +1,9 @@
 //! Recovers the state of containers from the journal after a crash.
 //!
 //! An intent is on disk before its program starts, and an end before it is reported (I3). After a
-//! crash the records are replayed into one [`ContainerHistory`] per container. The state that the
-//! node shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent, and
-//! an end is final.
+//! crash the records are replayed into one [`ContainerHistory`] per container. [`Evidence`] is what
+//! the agent finds on the node. Both together give the [`RecoveredState`]. Replaying is idempotent,
+//! and the first end of a container is final.
 
 use std::collections::BTreeMap;
 
@@ -210,13 +210,13 @@ pub enum Evidence {
     LaunchInterrupted,
     /// Processes are alive without a supervisor or folder. They are being ended.
     Orphan,
-    /// No supervisor ever began, and none can begin now.
+    /// No supervisor ever began, and none can begin any more.
     NoTrace,
 }
 
-/// State of a container, concluded from its history and the evidence.
+/// State of a container after a restart of the agent, by its history and the evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RecoveredState {
     /// The container is launching or running.
     Live,
     /// The container is alive and being ended. Its exit is reported later.
@@ -224,16 +224,20 @@ pub enum Verdict {
     Ended(Exit),
 }
 
-/// Concludes the state of a container after a restart of the agent. `boot_id` is the current boot.
-pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> Verdict {
+/// Returns the state of a container after a restart of the agent. `boot_id` is the current boot.
+pub fn recovered_state(
+    history: &ContainerHistory,
+    evidence: Evidence,
+    boot_id: &str,
+) -> RecoveredState {
     if let Some(exit) = &history.exit {
-        return Verdict::Ended(exit.clone());
+        return RecoveredState::Ended(exit.clone());
     }
     let rebooted = history.boot_id != boot_id;
     let (cause, message) = match evidence {
-        Evidence::Exited(exit) => return Verdict::Ended(exit),
-        Evidence::Orphan => return Verdict::Ending,
-        Evidence::Alive if !rebooted => return Verdict::Live,
+        Evidence::Exited(exit) => return RecoveredState::Ended(exit),
+        Evidence::Orphan => return RecoveredState::Ending,
+        Evidence::Alive if !rebooted => return RecoveredState::Live,
         Evidence::Lost | Evidence::Alive if rebooted => {
             (ExitCause::Node, "the machine was restarted while it ran")
         }
@@ -256,10 +260,11 @@ pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> V
         }
         Evidence::NoTrace => (ExitCause::Node, "the agent ended before it was launched"),
     };
-    Verdict::Ended(Exit::of(cause, message))
+    RecoveredState::Ended(Exit::of(cause, message))
 }
 
-/// Why orders without a record may have been obeyed before (I3).
+/// Why the journal does not prove that a desired container without a record was never started. Such
+/// a container is not started, because it could then run twice (I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
     /// There is no journal, because the node or its disk is new.
@@ -268,7 +273,8 @@ pub enum Doubt {
     Damaged,
     /// The node was rebooted. The journal may be an older copy from a restored disk.
     Restarted,
-    /// The orders belong to another history of container-manager than those obeyed before.
+    /// The desired set is of another history of container-manager than the last one, so ids and
+    /// incarnations cannot be compared with it.
     OtherHistory,
 }
 

@@ -75,7 +75,7 @@ impl Lease {
 pub enum LeaseAction {
     /// The work may run until the next check at this time.
     Run { until_ms: u64 },
-    /// The work is asked to end, and is killed at this time.
+    /// The work must end, and is killed at this time.
     Stop { kill_at_ms: u64 },
     /// The work must be killed at once.
     Kill,
@@ -111,9 +111,9 @@ impl Tenure {
         Self { lease, since_ms }
     }
 
-    /// Returns whether exclusive work may start. After a gap, work waits for one margin. The
-    /// control plane may have declared the node lost in the gap, and may still withdraw orders of
-    /// the node.
+    /// Returns whether exclusive work may start. At the start of a tenure, work waits for one
+    /// margin. The control plane may have declared the node lost before the tenure, and the
+    /// withdrawal of its work may still be under way.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
         now_ms >= settled_ms && self.lease.is_valid_at(now_ms)

@@ -17,7 +17,9 @@ pub mod reconcile;
 pub mod task_batch_size;
 
 pub use fault_attribution::{NodeFault, Stage, exit_for_failed_start};
-pub use journal_recovery::{ContainerHistory, Doubt, Evidence, JournalState, Record, Verdict};
+pub use journal_recovery::{
+    ContainerHistory, Doubt, Evidence, JournalState, Record, RecoveredState,
+};
 pub use lease::{Lease, LeaseAction, Tenure};
 pub use reconcile::{Action, ActualContainer, DesiredContainer, Goal, Phase, State, reconcile};
 pub use task_batch_size::BatchSizer;

@@ -1,4 +1,4 @@
-//! The containers that the agent knows, and the status it publishes for reports.
+//! A container that the agent knows, and the status of all containers for reports and heartbeats.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use hayward_container_manager_api::{ContainerReport, ContainerState};
 use hayward_node_agent_domain::{ActualContainer, Phase};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
 
-/// Status to report. It is replaced as a whole.
+/// Status of the agent for reports and heartbeats. It is replaced as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct AgentStatus {
     /// Position in the desired set. `None` before the first set was received.

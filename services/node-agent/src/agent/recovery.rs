@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use hayward_node_agent_domain::{
-    ContainerHistory, Doubt, Evidence, JournalState, Phase, Record, Verdict, journal_recovery,
+    ContainerHistory, Doubt, Evidence, JournalState, Phase, Record, RecoveredState,
+    journal_recovery,
 };
 use hayward_vocabulary::AllocationId;
 
@@ -31,17 +32,19 @@ impl Agent {
                 history.started_at = history.started_at.or(found.started_at);
             }
             let evidence = found.map_or(Evidence::NoTrace, |found| found.evidence);
-            let verdict = journal_recovery::judge(&history, evidence, &self.boot_id);
+            let state = journal_recovery::recovered_state(&history, evidence, &self.boot_id);
             let ContainerHistory {
                 incarnation, epoch, ..
             } = history;
             let mut known = KnownContainer::new(incarnation, epoch, Phase::Launching);
             (known.pid, known.started_at) = (history.pid, history.started_at);
-            match verdict {
-                Verdict::Live if history.pid.is_some() => known.actual.phase = Phase::Running,
-                Verdict::Live => {}
-                Verdict::Ending => known.actual.phase = Phase::Stopping,
-                Verdict::Ended(mut exit) => {
+            match state {
+                RecoveredState::Live if history.pid.is_some() => {
+                    known.actual.phase = Phase::Running;
+                }
+                RecoveredState::Live => {}
+                RecoveredState::Ending => known.actual.phase = Phase::Stopping,
+                RecoveredState::Ended(mut exit) => {
                     known.actual.phase = Phase::Ended;
                     if history.exit.is_none() {
                         output_tail::add_to_exit(self.runtime.as_ref(), &id, &mut exit);

@@ -1,9 +1,9 @@
 //! Trace spans of containers, and counters of the agent.
 //!
-//! No decision depends on this data. After a restart the agent continues with what it still sees.
-//! Times are of the clock of this node.
+//! No decision depends on this data. It is not stored, so after a restart the agent knows only the
+//! steps that it sees itself. Times are of the clock of this node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use hayward_container_manager_api::DesiredEntry;
@@ -89,6 +89,7 @@ impl Traces {
         }
     }
 
+    /// Records that the program has started, and ends the span of the launch.
     pub fn record_start(&mut self, id: &AllocationId) {
         let now = trace::now();
         let trace = self.containers.entry(id.clone()).or_default();
@@ -113,6 +114,7 @@ impl Traces {
         }
     }
 
+    /// Records that the container has ended, and ends its spans.
     pub fn record_end(&mut self, id: &AllocationId, exit: &Exit) {
         let now = trace::now();
         let Some(trace) = self.containers.get(id).cloned() else {
@@ -143,16 +145,8 @@ impl Traces {
         self.containers.remove(id);
     }
 
-    /// Drops all containers but the `wanted` ones.
-    pub fn retain(&mut self, wanted: impl Fn(&AllocationId) -> bool) {
-        let unwanted: BTreeSet<AllocationId> = self
-            .containers
-            .keys()
-            .filter(|id| !wanted(id))
-            .cloned()
-            .collect();
-        for id in unwanted {
-            self.containers.remove(&id);
-        }
+    /// Drops the traces of all containers that are not wanted any more.
+    pub fn retain(&mut self, is_wanted: impl Fn(&AllocationId) -> bool) {
+        self.containers.retain(|id, _| is_wanted(id));
     }
 }

@@ -5,10 +5,10 @@
 //! written before the engine is called. Containers without the label of this agent are never
 //! touched.
 
-mod container;
+mod container_folder;
+mod container_lifecycle;
 pub mod container_spec;
 mod engine;
-mod folder;
 mod inspect;
 mod logs;
 mod mounts;
@@ -30,11 +30,11 @@ use parking_lot::Mutex;
 use super::{Event, EventSender, FoundContainer, OutputPiece, RuntimeEvent};
 use crate::run_as::Accounts;
 use crate::{atomic_files, log_segments};
+use container_folder::{ContainerFolder, LaunchRecord};
 use container_spec::SpecSettings;
 use engine::Engine;
-use folder::{Folder, LaunchRecord};
 
-pub use container::ImageLaunch;
+pub use container_lifecycle::ImageLaunch;
 pub use engine::Limits;
 
 /// Interval of health checks of the engine.
@@ -132,7 +132,7 @@ impl Docker {
     /// Returns whether a previous agent left containers that have not ended, according to their
     /// folders.
     pub fn has_leftovers(state_dir: &Path) -> bool {
-        let folders = folder::list_folders(&state_dir.join("engine")).unwrap_or_default();
+        let folders = container_folder::list_folders(&state_dir.join("engine")).unwrap_or_default();
         folders
             .iter()
             .any(|(_, folder)| folder.read_exit().is_none())
@@ -142,8 +142,8 @@ impl Docker {
         self.0.available.load(Ordering::Relaxed)
     }
 
-    fn folder(&self, id: &AllocationId) -> Folder {
-        Folder::new(self.0.dir.join(id.as_str()))
+    fn folder(&self, id: &AllocationId) -> ContainerFolder {
+        ContainerFolder::new(self.0.dir.join(id.as_str()))
     }
 
     /// Returns whether this container belongs to the engine, and not to another runtime.
@@ -153,7 +153,7 @@ impl Docker {
 
     /// Recovers containers from their folders, without the engine, and watches live ones.
     pub fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
-        let folders = folder::list_folders(&self.0.dir)?;
+        let folders = container_folder::list_folders(&self.0.dir)?;
         let containers = folders.into_iter().filter_map(|(id, folder)| {
             let Some(record) = folder.read_launch_record() else {
                 // Without the order in the folder, the engine was never called.

@@ -6,7 +6,7 @@
 //! watches the same supervisor.
 
 mod leftovers;
-mod watch;
+mod supervisor_watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -39,6 +39,7 @@ const INHERITED_VARIABLES: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
 /// Variables that a container inherits only if it runs under the account of the agent (S17).
 const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
 
+/// Maximum number of attempts to lock the state directory, and the pause between two of them.
 const MAX_LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 

@@ -26,6 +26,10 @@ const MAX_REPORTS: usize = 200;
 const MAX_REPORT_BYTES: usize = 700_000;
 /// Time that job-converter may wait for tasks before it answers, in milliseconds.
 const WAIT_MS: u64 = 20_000;
+/// Unit of the backoff after failed requests, in milliseconds. It doubles with each failure.
+const BACKOFF_UNIT_MS: u64 = 50;
+/// Maximum number of these doublings.
+const MAX_BACKOFF_DOUBLINGS: u32 = 6;
 /// Delay after a response without tasks.
 const EMPTY_RETRY: Duration = Duration::from_millis(250);
 /// Time for which a refused token is retried. A wrong clock or a key rotation may be the cause,
@@ -48,7 +52,7 @@ pub struct LeaseLoop {
     returned: Vec<u64>,
     /// Whether no more tasks are requested.
     done: bool,
-    /// Number of failed requests in a row, at most 6.
+    /// Number of failed requests in a row, at most [`MAX_BACKOFF_DOUBLINGS`].
     failures: u32,
     /// Whether the last response was lost, perhaps with tasks. Another request is then needed,
     /// which lists the tasks that this runner has.
@@ -229,8 +233,8 @@ impl LeaseLoop {
             }
             Err(_) => {
                 drop(pending);
-                self.failures = self.failures.saturating_add(1).min(6);
-                let max_ms = 50_u64 << self.failures;
+                self.failures = self.failures.saturating_add(1).min(MAX_BACKOFF_DOUBLINGS);
+                let max_ms = BACKOFF_UNIT_MS << self.failures;
                 let pause_ms = rand::random_range(max_ms / 2..=max_ms);
                 self.paused_until = Instant::now() + Duration::from_millis(pause_ms);
                 Ok(())

@@ -133,8 +133,8 @@ impl TaskQueue {
         inner.running.retain(|task| *task != report.task);
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
-        // The first outcome starts the report interval. Later outcomes notify the lease loop only
-        // if more tasks are needed.
+        // The lease loop waits for the first outcome to report it after an interval. Later outcomes
+        // notify the loop only if more tasks are needed.
         let notify =
             inner.finished.len() == 1 || idle || inner.waiting.len() == inner.wake_threshold;
         drop(inner);
@@ -224,15 +224,19 @@ impl Inner {
     }
 }
 
+/// Upper bound of the JSON size of a report without its texts, in bytes.
+const MAX_FIXED_SIZE: usize = 200;
+
 /// Returns an upper bound of the JSON size of a report.
 fn max_json_size(report: &TaskReport) -> usize {
     let escaped_size = |byte: u8| {
         if byte < 0x20 || matches!(byte, b'"' | b'\\') {
+            // The longest escape is `\u0000`.
             6
         } else {
             1
         }
     };
     let text_size = |text: &str| text.bytes().map(escaped_size).sum::<usize>();
-    200 + text_size(&report.output) + report.error.as_deref().map_or(0, text_size)
+    MAX_FIXED_SIZE + text_size(&report.output) + report.error.as_deref().map_or(0, text_size)
 }

@@ -1,11 +1,12 @@
-//! Copies the output of tasks to the output of their container while they run. Each line begins
-//! with the number of its task.
+//! Copies the output of tasks to the output of their container while they run, like the program
+//! `tee`. Each line begins with the number of its task.
 
 use std::io::Write as _;
 
 /// Maximum length of a line in bytes. Longer lines are split.
 const MAX_LINE: usize = 4096;
 
+/// Copies the output of one task.
 pub struct Tee {
     task: u64,
     /// The incomplete last line.

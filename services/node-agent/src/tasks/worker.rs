@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::PREFIX;
 use super::queue::TaskQueue;
 use super::tee::Tee;
-use crate::machine;
+use crate::process_identity;
 
 /// The worker threads of a task runner.
 pub struct TaskThreads {
@@ -155,7 +155,7 @@ impl Worker {
     /// Waits for the end of the program, even if other processes still have its output open.
     fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<TaskEnd> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        let Some(handle) = machine::open_pidfd(child.id()) else {
+        let Some(handle) = process_identity::open_pidfd(child.id()) else {
             let _ = killpg(group, Signal::SIGKILL);
             child.wait()?;
             return Err(io::Error::other("cannot open a handle on the process"));
@@ -163,28 +163,28 @@ impl Worker {
         let (mut tail, mut output_open, mut interrupted) = (Tail::default(), true, false);
         loop {
             let (ended, interrupt, readable) = {
-                let mut fds = vec![
-                    PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN),
-                    PollFd::from_borrowed_fd(self.interrupts.as_fd(), PollFlags::IN),
-                ];
-                if interrupted {
-                    fds.truncate(1);
+                let poll_input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+                let mut fds = vec![poll_input(handle.as_fd())];
+                // The byte of an interrupt stays in the pipe, so the pipe is not polled afterwards.
+                if !interrupted {
+                    fds.push(poll_input(self.interrupts.as_fd()));
                 }
-                let polls_interrupts = fds.len() > 1;
                 if output_open {
-                    fds.push(PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN));
+                    fds.push(poll_input(reader.as_fd()));
                 }
                 let _ = poll(&mut fds, None);
-                let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+                let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+                let mut take_next = |is_polled| is_polled && ready.next().unwrap_or(false);
                 (
-                    ready[0],
-                    polls_interrupts && ready[1],
-                    output_open && ready[ready.len() - 1],
+                    take_next(true),
+                    take_next(!interrupted),
+                    take_next(output_open),
                 )
             };
             if readable {
                 output_open = tail.read_available(&mut reader, &mut tee);
             } else if ended {
+                // Other processes of the group end with the program.
                 let _ = killpg(group, Signal::SIGKILL);
                 tee.finish();
                 return Ok(TaskEnd {
@@ -228,6 +228,7 @@ impl Tail {
             Ok(length) => {
                 tee.push(&buffer[..length]);
                 self.bytes.extend_from_slice(&buffer[..length]);
+                // Older output is dropped in large pieces, to copy the rest rarely.
                 if self.bytes.len() > 4 * OUTPUT_LIMIT {
                     self.bytes.drain(..self.bytes.len() - OUTPUT_LIMIT);
                     self.truncated = true;

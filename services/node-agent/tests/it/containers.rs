@@ -1,17 +1,21 @@
-//! Tests of the life of containers, with a real agent, real supervisors and real programs. Each
-//! test starts an agent on a new node and the fake control plane.
+//! Tests of the start, the output, the stop and the end of containers, with a real agent, real
+//! supervisors and real programs. Each test starts an agent on a new node and the fake control
+//! plane.
+
+use std::collections::BTreeMap;
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::agent::{Agent, remove_all_entries};
+use crate::agent_process::{Agent, remove_all_entries};
 use crate::fake_control_plane::{
-    Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, is_alive, read_pid, shell,
+    wait_for,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exits_are_reported_until_their_entries_are_removed() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry(
         "code",
@@ -45,7 +49,7 @@ async fn exits_are_reported_until_their_entries_are_removed() {
     );
     let missing = control.wait_for_exit(&id("missing")).await;
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
-    let has_output = |plane: &crate::fake_control_plane::ControlState| {
+    let has_output = |plane: &ControlPlaneState| {
         plane
             .output
             .get(&id("code"))
@@ -61,9 +65,9 @@ async fn exits_are_reported_until_their_entries_are_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_contain_limits_account_and_runtimes() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
-    let has_capacity = |plane: &crate::fake_control_plane::ControlState| {
+    let has_capacity = |plane: &ControlPlaneState| {
         plane
             .heartbeats
             .iter()
@@ -87,7 +91,7 @@ async fn heartbeats_contain_limits_account_and_runtimes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_graceful_first_and_then_forced() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let ready_file = |name: &str| control.dir.path().join(name);
     let graceful = format!(
@@ -128,7 +132,7 @@ async fn a_stop_is_graceful_first_and_then_forced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn children_in_other_sessions_end_with_their_container() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let file = control.dir.path().join("pid");
     let script = format!(
@@ -152,7 +156,7 @@ async fn children_in_other_sessions_end_with_their_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
     control.set_desired(desired_entry(
         "flood",
@@ -173,7 +177,7 @@ async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
     });
     let stored: u64 = output_sizes.sum();
     assert!((500..=1000).contains(&stored), "{stored} bytes on disk");
-    let output = control.plane.borrow().output[&id("flood")].clone();
+    let output = control.state.borrow().output[&id("flood")].clone();
     assert!(
         output.ends_with("xthe end\n"),
         "the newest output of a flood is stored"
@@ -183,7 +187,7 @@ async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_agent_ends_containers_only_if_configured() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("stays", shell("sleep 300"), 1000));
     let pid = control
@@ -194,7 +198,7 @@ async fn a_stopping_agent_ends_containers_only_if_configured() {
     agent.terminate();
     assert!(is_alive(pid));
     // No agent would start new work on the node now.
-    let last_heartbeat = control.plane.borrow().heartbeats.last().cloned().unwrap();
+    let last_heartbeat = control.state.borrow().heartbeats.last().cloned().unwrap();
     assert_eq!(
         (
             last_heartbeat.quiesced,
@@ -209,16 +213,16 @@ async fn a_stopping_agent_ends_containers_only_if_configured() {
         .await;
     agent.terminate();
     assert!(!is_alive(pid));
-    let state = control.plane.borrow().clone();
+    let plane = control.state.borrow().clone();
     assert_eq!(
-        find_report(&state, &id("stays")).unwrap().state,
+        find_report(&plane, &id("stays")).unwrap().state,
         ContainerState::Ended
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let mut entry = desired_entry("held", shell("sleep 300"), 1000);
     entry.epoch = 5;
@@ -235,7 +239,7 @@ async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
         .wait_for_state(&id("after"), ContainerState::Ended)
         .await;
     assert_eq!(
-        find_report(&control.plane.borrow(), &id("held"))
+        find_report(&control.state.borrow(), &id("held"))
             .unwrap()
             .state,
         ContainerState::Running
@@ -245,7 +249,7 @@ async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_signal_is_blocked_in_the_program() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let mask = control.dir.path().join("mask");
     let script = format!("grep SigBlk /proc/self/status > {}", mask.display());
@@ -255,5 +259,40 @@ async fn no_signal_is_blocked_in_the_program() {
         .await;
     let mask = std::fs::read_to_string(mask).unwrap();
     assert!(mask.trim().ends_with("0000000000000000"), "{mask}");
+    remove_all_entries(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_lines_of_many_short_containers_are_stored() {
+    let control = FakeControlPlane::start().await;
+    let _agent = Agent::start(&control, &[]);
+    let mut outputs = BTreeMap::new();
+    for round in 0..6 {
+        let names: Vec<String> = (0..20).map(|number| format!("r{round}n{number}")).collect();
+        for name in &names {
+            control.set_desired(desired_entry(
+                name,
+                shell(&format!("echo first; printf 'last of {name}'")),
+                1,
+            ));
+        }
+        // Entries are removed as soon as their ends are reported, as container-manager does it.
+        let all_ended = |plane: &ControlPlaneState| {
+            names
+                .iter()
+                .all(|name| plane.ends.contains_key(&(id(name), 1)))
+        };
+        control.wait_until("all have ended", all_ended).await;
+        control.change(|plane| plane.desired.clear());
+        let plane = control.state.borrow().clone();
+        outputs.extend(names.into_iter().map(|name| {
+            let text = plane.output.get(&id(&name)).cloned();
+            (name, text.unwrap_or_default())
+        }));
+    }
+    assert_eq!(outputs.len(), 120);
+    for (name, text) in outputs {
+        assert_eq!(text, format!("first\nlast of {name}"), "{name}");
+    }
     remove_all_entries(&control).await;
 }

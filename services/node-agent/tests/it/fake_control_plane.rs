@@ -23,13 +23,13 @@ use tokio::sync::watch;
 /// Time limit of waits.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// State of the fake services. Tests change it to give orders and to inject faults.
+/// State of the fake services. Tests change it to order containers and to inject faults.
 #[derive(Default, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fault that a test switches on by itself"
 )]
-pub struct ControlState {
+pub struct ControlPlaneState {
     /// Desired set of the node.
     pub desired: BTreeMap<String, DesiredEntry>,
     /// Revision of the desired set.
@@ -48,8 +48,8 @@ pub struct ControlState {
     pub finished: BTreeMap<u64, TaskReport>,
     /// Numbers of the tasks that the runner gave back.
     pub returned: Vec<u64>,
-    /// Number of all tasks. The job is done after as many outcomes.
-    pub total: usize,
+    /// Number of all tasks. The job is done when all of them have an outcome.
+    pub task_count: usize,
     /// Whether job-converter leases no more tasks.
     pub no_more_tasks: bool,
     /// Number of accepted requests of the task runner.
@@ -77,28 +77,29 @@ pub struct ControlState {
 
 /// The fake services, at one address, and a temporary directory for the agent.
 #[derive(Clone)]
-pub struct Control {
-    pub plane: Arc<watch::Sender<ControlState>>,
+pub struct FakeControlPlane {
+    /// State of the fake services. Waits are notified of each change.
+    pub state: Arc<watch::Sender<ControlPlaneState>>,
     pub url: String,
     pub dir: Arc<tempfile::TempDir>,
 }
 
-type SharedState = Arc<watch::Sender<ControlState>>;
+type SharedState = Arc<watch::Sender<ControlPlaneState>>;
 
-impl Control {
+impl FakeControlPlane {
     pub async fn start() -> Self {
-        let initial_state = ControlState {
+        let initial_state = ControlPlaneState {
             lease_ms: 30_000,
-            ..ControlState::default()
+            ..ControlPlaneState::default()
         };
-        let plane: SharedState = Arc::new(watch::channel(initial_state).0);
+        let state: SharedState = Arc::new(watch::channel(initial_state).0);
         let router = Router::new()
             .route("/v1/nodes/{node}/heartbeat", put(put_heartbeat))
             .route("/v1/nodes/{node}/report", put(put_report))
             .route("/v1/nodes/{node}/output", put(put_output))
             .route("/v1/desired/{node}/publication", get(get_desired))
             .route("/v1/jobs/{job}/tasks/leases", post(lease_tasks))
-            .with_state(Arc::clone(&plane));
+            .with_state(Arc::clone(&state));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -107,7 +108,7 @@ impl Control {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(dir.path(), mode).unwrap();
         std::fs::write(dir.path().join("token"), "secret").unwrap();
-        Self { plane, url, dir }
+        Self { state, url, dir }
     }
 
     pub fn state_dir(&self) -> PathBuf {
@@ -123,8 +124,8 @@ impl Control {
     }
 
     /// Changes the state, and publishes the desired set at a new revision.
-    pub fn change(&self, change: impl FnOnce(&mut ControlState)) {
-        self.plane.send_modify(|plane| {
+    pub fn change(&self, change: impl FnOnce(&mut ControlPlaneState)) {
+        self.state.send_modify(|plane| {
             change(plane);
             plane.revision += 1;
         });
@@ -144,16 +145,16 @@ impl Control {
     pub async fn wait_until(
         &self,
         description: &str,
-        condition: impl Fn(&ControlState) -> bool,
-    ) -> ControlState {
-        let mut receiver = self.plane.subscribe();
+        condition: impl Fn(&ControlPlaneState) -> bool,
+    ) -> ControlPlaneState {
+        let mut receiver = self.state.subscribe();
         let state_reached =
             tokio::time::timeout(TIMEOUT, receiver.wait_for(|plane| condition(plane)));
         match state_reached.await {
             Ok(plane) => plane.unwrap().clone(),
             Err(_) => panic!(
                 "not reached: {description}; last report {:?}",
-                self.plane.borrow().report
+                self.state.borrow().report
             ),
         }
     }
@@ -170,7 +171,7 @@ impl Control {
         id: &AllocationId,
         state: ContainerState,
     ) -> ContainerReport {
-        let has_state = |plane: &ControlState| {
+        let has_state = |plane: &ControlPlaneState| {
             find_report(plane, id).is_some_and(|report| report.state == state)
         };
         let plane = self.wait_until(&format!("{id} {state:?}"), has_state).await;
@@ -178,7 +179,7 @@ impl Control {
     }
 }
 
-pub fn find_report(plane: &ControlState, id: &AllocationId) -> Option<ContainerReport> {
+pub fn find_report(plane: &ControlPlaneState, id: &AllocationId) -> Option<ContainerReport> {
     plane
         .report
         .as_ref()?
@@ -234,6 +235,7 @@ async fn put_output(
     Json(Value::Null)
 }
 
+/// Answers a long poll of the desired set, always with the full set.
 async fn get_desired(
     State(plane): State<SharedState>,
     Query(query): Query<BTreeMap<String, String>>,
@@ -241,6 +243,7 @@ async fn get_desired(
     let since = query.get("since").and_then(|cursor| cursor.split_once('-'));
     let since: Option<u64> = since.map(|(_, revision)| revision.parse().unwrap());
     let sender = Arc::clone(&plane);
+    // A poll waits at most five seconds for a new revision.
     let mut receiver = plane.subscribe();
     let changed = receiver.wait_for(|plane| Some(plane.revision) != since);
     let plane = match tokio::time::timeout(Duration::from_secs(5), changed).await {
@@ -253,6 +256,8 @@ async fn get_desired(
     Json(json!({ "cursor": cursor, "full": true, "changed": plane.desired, "removed": [] }))
 }
 
+/// Handles a request of the task runner: takes its outcomes and returned tasks, and leases new
+/// ones.
 async fn lease_tasks(
     State(plane): State<SharedState>,
     Json(request): Json<LeaseRequest>,
@@ -283,6 +288,8 @@ async fn lease_tasks(
                 plane.tasks.push(task);
             }
         }
+        // Leased tasks that the runner does not list were lost with a response, and are leased
+        // again.
         let held = request.held.unwrap();
         for (_, task) in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
             plane.tasks.push(task);
@@ -303,7 +310,7 @@ async fn lease_tasks(
             .leased
             .extend(answer.tasks.iter().map(|task| (task.task, task.clone())));
         answer.lease_ms = plane.lease_ms;
-        answer.done = plane.no_more_tasks || plane.finished.len() == plane.total;
+        answer.done = plane.no_more_tasks || plane.finished.len() == plane.task_count;
     });
     Ok(Json(json!(answer)))
 }

@@ -3,11 +3,13 @@
 use hayward_container_manager_api::ContainerState;
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
-use crate::agent::{Agent, remove_all_entries};
-use crate::fake_control_plane::{Control, desired_entry, id, shell, wait_for};
+use crate::agent_process::{Agent, remove_all_entries};
+use crate::fake_control_plane::{
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, shell, wait_for,
+};
 
 /// Runs a container whose program succeeds if the node can start it. Returns its exit.
-async fn run_valid_program(control: &Control, name: &str) -> Exit {
+async fn run_valid_program(control: &FakeControlPlane, name: &str) -> Exit {
     control.set_desired(desired_entry(name, shell("true"), 1));
     let report = control
         .wait_for_state(&id(name), ContainerState::Ended)
@@ -23,7 +25,7 @@ fn assert_node_fault(exit: &Exit, code: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_the_agent_program_cannot_start_anything() {
     for helper in [r#"["/nonexistent/helper"]"#, r#"["/bin/false"]"#] {
-        let control = Control::start().await;
+        let control = FakeControlPlane::start().await;
         let _agent = Agent::start(&control, &[("HAYWARD_COMMAND", helper)]);
         assert_node_fault(&run_valid_program(&control, "any").await, "runtime_down");
         // A missing program is a fault of the node here too, because no program could start.
@@ -41,7 +43,7 @@ async fn a_node_without_the_agent_program_cannot_start_anything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_program_is_the_users_fault() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let program = Program::Command {
         argv: vec!["/nonexistent/program".into()],
@@ -60,7 +62,7 @@ async fn a_missing_program_is_the_users_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_state_directory_is_the_nodes_fault() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     assert_eq!(
         run_valid_program(&control, "good").await.cause,
@@ -74,7 +76,11 @@ async fn a_missing_state_directory_is_the_nodes_fault() {
 
 /// Starts an agent with a separate disk for its containers, which only the agent and its children
 /// see.
-fn start_agent_with_disk(control: &Control, options: &str, prepare: &str) -> Option<Agent> {
+fn start_agent_with_disk(
+    control: &FakeControlPlane,
+    options: &str,
+    prepare: &str,
+) -> Option<Agent> {
     let containers = control.state_dir().join("containers");
     std::fs::create_dir_all(&containers).unwrap();
     let path = containers.display();
@@ -102,7 +108,7 @@ async fn a_full_disk_and_a_read_only_disk_are_distinguished() {
         (small, fill_command, "disk_full"),
         (read_only, "", "read_only_fs"),
     ] {
-        let control = Control::start().await;
+        let control = FakeControlPlane::start().await;
         let prepare = if prepare.is_empty() { ":;" } else { prepare };
         let Some(_agent) = start_agent_with_disk(&control, options, prepare) else {
             return;
@@ -115,7 +121,7 @@ async fn a_full_disk_and_a_read_only_disk_are_distinguished() {
 /// The disk of the journal fails (F29).
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     // A file size limit of the agent has the same effect as a full disk.
     let limits = ["sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""];
     let _agent = Agent::start_with_command(&control, &limits);
@@ -123,8 +129,8 @@ async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() 
     let refused = loop {
         let name = format!("n{started_count}");
         control.set_desired(desired_entry(&name, shell("sleep 300"), 1));
-        let is_started_or_ended = |plane: &crate::fake_control_plane::ControlState| {
-            let report = crate::fake_control_plane::find_report(plane, &id(&name));
+        let is_started_or_ended = |plane: &ControlPlaneState| {
+            let report = find_report(plane, &id(&name));
             report.is_some_and(|report| {
                 matches!(
                     report.state,
@@ -133,7 +139,7 @@ async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() 
             })
         };
         let plane = control.wait_until(&name, is_started_or_ended).await;
-        let report = crate::fake_control_plane::find_report(&plane, &id(&name)).unwrap();
+        let report = find_report(&plane, &id(&name)).unwrap();
         if let Some(exit) = report.exit {
             break exit;
         }
@@ -141,7 +147,7 @@ async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() 
     };
     assert_eq!(refused.cause, ExitCause::Node, "{refused:?}");
     assert!(refused.message.unwrap().contains("journal") && started_count > 0);
-    let is_quiesced = |plane: &crate::fake_control_plane::ControlState| {
+    let is_quiesced = |plane: &ControlPlaneState| {
         let heartbeat = plane.heartbeats.last();
         heartbeat
             .and_then(|heartbeat| heartbeat.quiesce_reason.clone())
@@ -155,7 +161,7 @@ async fn without_a_writable_journal_starts_fail_and_containers_can_be_stopped() 
         .await;
     control.change(|plane| plane.desired.clear());
     wait_for("all containers have ended", || {
-        let plane = control.plane.borrow();
+        let plane = control.state.borrow();
         let report = plane.report.as_ref()?;
         let is_live = |report: &&hayward_container_manager_api::ContainerReport| {
             report.state != ContainerState::Ended

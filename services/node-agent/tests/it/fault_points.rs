@@ -1,7 +1,8 @@
-//! The agent or a supervisor crashes at each fault point, and a crashed agent is restarted. No
-//! program runs twice, exactly one outcome is reported, and no process or file is left.
+//! Crashes the agent or a supervisor at each fault point, and restarts a crashed agent. No program
+//! runs twice, exactly one outcome is reported, and no process or file is left.
 //!
-//! Each case runs two containers: `short` ends by itself with status 3, and `long` is stopped.
+//! Each case runs two containers, one after the other: `short` ends by itself with status 3, and
+//! `long` is stopped.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -12,24 +13,26 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
-use crate::agent::{Agent, remove_all_entries};
-use crate::fake_control_plane::{Control, ControlState, desired_entry, find_report, id, shell};
+use crate::agent_process::{Agent, remove_all_entries};
+use crate::fake_control_plane::{
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, shell,
+};
 
-/// Reported outcome of the container `short`.
+/// Outcome that is reported for the container `short`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The program ran once, and its own exit is reported.
-    Ran,
-    /// The program did not run, and that is reported.
-    Lost,
-    /// The program may have run.
-    Unknown,
+    /// The exit of the program: the program ran to its end.
+    ProgramExit,
+    /// A fault of the node: the program was not started, or its exit was lost with its supervisor.
+    NodeFault,
+    /// It is unknown whether the program was started.
+    LaunchUnknown,
 }
 
-use Outcome::{Lost, Ran, Unknown};
+use Outcome::{LaunchUnknown, NodeFault, ProgramExit};
 
-/// A crash at a fault point. A point is passed again for each further record and container. The
-/// first pass is of the container `short`.
+/// A crash at a fault point. A process passes a point once for each record that it writes, or for
+/// each container. The first passes are for the container `short`.
 struct Case {
     point: Point,
     /// Number of the pass that crashes.
@@ -46,53 +49,83 @@ const fn case(point: Point, pass: u32, allowed: &'static [Outcome]) -> Case {
     }
 }
 
+/// Crashes at all fault points, with the outcomes that are correct after each of them.
 const CASES: &[Case] = &[
-    // The desired set changes from empty to the order, and then to its end.
-    case(Point::AbsorbBefore, 1, &[Ran]),
-    case(Point::AbsorbBefore, 2, &[Ran]),
-    case(Point::AbsorbAfter, 1, &[Ran]),
-    case(Point::AbsorbAfter, 2, &[Ran]),
-    case(Point::PositionBefore, 2, &[Ran]),
-    case(Point::PositionAfter, 2, &[Ran]),
-    // The records are intent, start, end and removal.
-    case(Point::JournalBefore, 1, &[Ran]),
-    case(Point::JournalWritten, 1, &[Ran, Lost]),
-    case(Point::JournalAfter, 1, &[Lost]),
-    case(Point::JournalBefore, 2, &[Ran]),
-    case(Point::JournalWritten, 2, &[Ran]),
-    case(Point::JournalAfter, 2, &[Ran]),
-    case(Point::JournalBefore, 3, &[Ran]),
-    case(Point::JournalWritten, 3, &[Ran]),
-    case(Point::JournalAfter, 3, &[Ran]),
-    case(Point::JournalBefore, 4, &[Ran]),
-    case(Point::JournalWritten, 4, &[Ran]),
-    case(Point::JournalAfter, 4, &[Ran]),
-    case(Point::FolderBefore, 1, &[Lost]),
-    case(Point::FolderAfter, 1, &[Lost]),
-    case(Point::SpawnBefore, 1, &[Lost]),
-    // The supervisor may be faster than the next agent.
-    case(Point::SpawnAfter, 1, &[Ran, Lost, Unknown]),
-    case(Point::StopBefore, 1, &[Ran]),
-    case(Point::StopAfter, 1, &[Ran]),
-    case(Point::OutputBefore, 1, &[Ran]),
-    case(Point::OutputAfter, 1, &[Ran]),
-    // A report may be sent at any time during the launch, so each outcome is possible.
-    case(Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
-    case(Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
-    case(Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
-    case(Point::ReportAfter, 1, &[Ran, Lost, Unknown]),
-    case(Point::ReportAfter, 2, &[Ran, Lost, Unknown]),
-    case(Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
-    case(Point::ForgetBefore, 1, &[Ran]),
-    case(Point::ForgetAfter, 1, &[Ran]),
-    // All supervisors crash at these points, and the agent survives.
-    case(Point::ClaimBefore, 1, &[Lost]),
-    case(Point::ClaimAfter, 1, &[Unknown]),
-    case(Point::ProgramBefore, 1, &[Unknown]),
-    case(Point::ProgramAfter, 1, &[Unknown]),
-    case(Point::StartedAfter, 1, &[Lost]),
-    case(Point::ExitBefore, 1, &[Lost]),
-    case(Point::ExitAfter, 1, &[Ran]),
+    // The first update of the desired set contains `short`, and the second one lacks it again.
+    case(Point::AbsorbBefore, 1, &[ProgramExit]),
+    case(Point::AbsorbBefore, 2, &[ProgramExit]),
+    case(Point::AbsorbAfter, 1, &[ProgramExit]),
+    case(Point::AbsorbAfter, 2, &[ProgramExit]),
+    case(Point::PositionBefore, 2, &[ProgramExit]),
+    case(Point::PositionAfter, 2, &[ProgramExit]),
+    // The records of `short` are its intent, its start, its end and its removal, in this order.
+    // After the intent was written, no agent starts the container again.
+    case(Point::JournalBefore, 1, &[ProgramExit]),
+    case(Point::JournalWritten, 1, &[ProgramExit, NodeFault]),
+    case(Point::JournalAfter, 1, &[NodeFault]),
+    case(Point::JournalBefore, 2, &[ProgramExit]),
+    case(Point::JournalWritten, 2, &[ProgramExit]),
+    case(Point::JournalAfter, 2, &[ProgramExit]),
+    case(Point::JournalBefore, 3, &[ProgramExit]),
+    case(Point::JournalWritten, 3, &[ProgramExit]),
+    case(Point::JournalAfter, 3, &[ProgramExit]),
+    case(Point::JournalBefore, 4, &[ProgramExit]),
+    case(Point::JournalWritten, 4, &[ProgramExit]),
+    case(Point::JournalAfter, 4, &[ProgramExit]),
+    case(Point::FolderBefore, 1, &[NodeFault]),
+    case(Point::FolderAfter, 1, &[NodeFault]),
+    case(Point::SpawnBefore, 1, &[NodeFault]),
+    // The supervisor lives on. The next agent may find it before, during or after its start.
+    case(
+        Point::SpawnAfter,
+        1,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(Point::StopBefore, 1, &[ProgramExit]),
+    case(Point::StopAfter, 1, &[ProgramExit]),
+    case(Point::OutputBefore, 1, &[ProgramExit]),
+    case(Point::OutputAfter, 1, &[ProgramExit]),
+    // The agent sends reports in parallel with the launch, so each outcome is possible.
+    case(
+        Point::ReportBefore,
+        1,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(
+        Point::ReportBefore,
+        2,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(
+        Point::ReportBefore,
+        3,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(
+        Point::ReportAfter,
+        1,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(
+        Point::ReportAfter,
+        2,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(
+        Point::ReportAfter,
+        3,
+        &[ProgramExit, NodeFault, LaunchUnknown],
+    ),
+    case(Point::ForgetBefore, 1, &[ProgramExit]),
+    case(Point::ForgetAfter, 1, &[ProgramExit]),
+    // These points are in supervisors. Each supervisor crashes there, and the agent lives on.
+    case(Point::ClaimBefore, 1, &[NodeFault]),
+    case(Point::ClaimAfter, 1, &[LaunchUnknown]),
+    case(Point::ProgramBefore, 1, &[LaunchUnknown]),
+    case(Point::ProgramAfter, 1, &[LaunchUnknown]),
+    case(Point::StartedAfter, 1, &[NodeFault]),
+    case(Point::ExitBefore, 1, &[NodeFault]),
+    case(Point::ExitAfter, 1, &[ProgramExit]),
 ];
 
 /// Number of concurrent cases.
@@ -133,7 +166,7 @@ fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
     );
 }
 
-/// Agent that is restarted after a crash.
+/// An agent that is restarted without a fault point after a crash.
 struct RestartingAgent {
     agent: Agent,
     crashes: u32,
@@ -144,16 +177,16 @@ impl RestartingAgent {
         child.try_wait().unwrap().is_some()
     }
 
-    /// Waits until `condition` holds. Restarts the agent after a crash, without a fault point.
+    /// Waits until `condition` holds. Restarts the agent if it has crashed.
     async fn wait_until(
         &mut self,
-        control: &Control,
+        control: &FakeControlPlane,
         description: &str,
-        condition: impl Fn(&ControlState) -> bool,
+        condition: impl Fn(&ControlPlaneState) -> bool,
     ) {
         let deadline = tokio::time::Instant::now() + crate::fake_control_plane::TIMEOUT;
         loop {
-            if condition(&control.plane.borrow()) {
+            if condition(&control.state.borrow()) {
                 return;
             }
             if Self::has_ended(&mut self.agent.0) {
@@ -161,7 +194,7 @@ impl RestartingAgent {
                 control.change(|plane| plane.report = None);
                 self.agent = Agent::start(control, &[]);
             }
-            let report = control.plane.borrow().report.clone();
+            let report = control.state.borrow().report.clone();
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "not reached: {description}; {report:?}"
@@ -174,10 +207,10 @@ impl RestartingAgent {
 async fn run_case(case: &'static Case) {
     let Case { point, pass, .. } = case;
     let description = format!("{point:?} {pass}");
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let fault_point = format!("{}:{pass}", point.name());
-    // A first agent creates the journal without a crash. Without a journal, the orders of the test
-    // would not be started.
+    // A first agent creates the journal without a crash. An agent without a journal starts no entry
+    // of its first desired set, because a previous agent may have started it.
     Agent::start(&control, &[]).terminate();
     let agent = Agent::start(&control, &[("FAULT_POINT", &fault_point)]);
     let mut agent = RestartingAgent { agent, crashes: 0 };
@@ -186,8 +219,9 @@ async fn run_case(case: &'static Case) {
     let long_script = format!("echo x >> {}; exec sleep 300", file("long").display());
 
     control.set_desired(desired_entry("short", shell(&short_script), 1000));
-    let has_ended =
-        |name: &'static str| move |plane: &ControlState| plane.ends.contains_key(&(id(name), 1));
+    let has_ended = |name: &'static str| {
+        move |plane: &ControlPlaneState| plane.ends.contains_key(&(id(name), 1))
+    };
     agent
         .wait_until(&control, &description, has_ended("short"))
         .await;
@@ -195,7 +229,8 @@ async fn run_case(case: &'static Case) {
         plane.desired.remove(id("short").as_str());
     });
     control.set_desired(desired_entry("long", shell(&long_script), 500));
-    let is_started = |plane: &ControlState| {
+    // After a crash of its supervisor, `long` has ended before it is stopped.
+    let is_started = |plane: &ControlPlaneState| {
         find_report(plane, &id("long")).is_some_and(|report| {
             matches!(
                 report.state,
@@ -209,7 +244,7 @@ async fn run_case(case: &'static Case) {
         .wait_until(&control, &description, has_ended("long"))
         .await;
     control.change(|plane| plane.desired.clear());
-    let is_empty = |plane: &ControlState| {
+    let is_empty = |plane: &ControlPlaneState| {
         plane
             .report
             .as_ref()
@@ -226,15 +261,15 @@ async fn run_case(case: &'static Case) {
     remove_all_entries(&control).await;
 }
 
-/// Returns whether the agent passes this point. The later points of the list are of the supervisor.
+/// Returns whether the point is in the agent. The points after `ForgetAfter` are in the supervisor.
 fn is_agent_point(point: Point) -> bool {
     point as u32 <= Point::ForgetAfter as u32
 }
 
 /// Asserts that there is one start and one reported outcome, and that no process or file is left
 /// (I3).
-fn assert_one_outcome(control: &Control, case: &Case, description: &str) {
-    let plane = control.plane.borrow().clone();
+fn assert_one_outcome(control: &FakeControlPlane, case: &Case, description: &str) {
+    let plane = control.state.borrow().clone();
     let starts = |name: &str| {
         std::fs::read_to_string(control.dir.path().join(name))
             .unwrap_or_default()
@@ -252,7 +287,7 @@ fn assert_one_outcome(control: &Control, case: &Case, description: &str) {
     let exit = &plane.ends[&(id("short"), 1)][0];
     let outcome = classify_exit(exit);
     assert!(case.allowed.contains(&outcome), "{description}: {exit:?}");
-    if outcome == Ran {
+    if outcome == ProgramExit {
         assert_eq!(starts("short"), 1, "{description}");
     }
     let remaining = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
@@ -269,15 +304,15 @@ fn assert_one_outcome(control: &Control, case: &Case, description: &str) {
 
 fn classify_exit(exit: &Exit) -> Outcome {
     match (exit.cause, exit.code) {
-        (ExitCause::UserError, Some(3)) => Ran,
-        (ExitCause::LaunchUnknown, None) => Unknown,
-        (ExitCause::Node, None) => Lost,
+        (ExitCause::UserError, Some(3)) => ProgramExit,
+        (ExitCause::LaunchUnknown, None) => LaunchUnknown,
+        (ExitCause::Node, None) => NodeFault,
         _ => panic!("{exit:?}"),
     }
 }
 
 /// Returns whether a process with a mark of this test's containers is alive.
-fn has_marked_process(control: &Control) -> bool {
+fn has_marked_process(control: &FakeControlPlane) -> bool {
     let folder = control.state_dir().join("containers");
     let folder = folder.to_str().unwrap().as_bytes().to_vec();
     let own_pid = std::process::id();

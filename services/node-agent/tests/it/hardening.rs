@@ -6,8 +6,10 @@ use std::process::Command;
 use hayward_container_manager_api::{ContainerState, DesiredEntry};
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
-use crate::agent::{Agent, remove_all_entries};
-use crate::fake_control_plane::{Control, ControlState, desired_entry, id, shell, wait_for};
+use crate::agent_process::{Agent, remove_all_entries};
+use crate::fake_control_plane::{
+    ControlPlaneState, FakeControlPlane, desired_entry, id, shell, wait_for,
+};
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -18,7 +20,10 @@ fn is_root() -> bool {
 }
 
 /// Runs a container to its end, and parses its output lines as `name=value`.
-async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
+async fn run_and_parse(
+    control: &FakeControlPlane,
+    entry: DesiredEntry,
+) -> BTreeMap<String, String> {
     let id = entry.id.clone();
     control.set_desired(entry);
     let exit = control
@@ -26,7 +31,7 @@ async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<Strin
         .await
         .exit;
     assert_eq!(exit.unwrap().cause, ExitCause::Success);
-    let output_text = control.plane.borrow().output[&id].clone();
+    let output_text = control.state.borrow().output[&id].clone();
     let parse_line = |line: &str| {
         let (name, value) = line.split_once('=').unwrap_or((line, ""));
         (name.to_owned(), value.trim().to_owned())
@@ -47,7 +52,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     if !is_root() {
         return;
     }
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     // The agent inherits this descriptor.
     let command_prefix = [
         "sh",
@@ -83,7 +88,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     assert_eq!(
         open_descriptors,
         ["0", "1", "2", "3"],
-        "the program inherits a descriptor of the agent"
+        "the program inherits no descriptor of the agent"
     );
     let work_dir = control.container_dir(&id("ada")).join("work");
     assert_eq!(ada["pwd"], work_dir.to_str().unwrap());
@@ -105,7 +110,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_of_the_agent_is_not_passed_on() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let extra_variables = [
         ("HAYWARD_TEST_SECRET", "planted-1"),
         ("AWS_SECRET_ACCESS_KEY", "planted-2"),
@@ -146,7 +151,7 @@ async fn the_environment_of_the_agent_is_not_passed_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_configured_to_run_work_as_root_does_not_start() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     for (name, value) in [
         ("HAYWARD_RUN_AS_UID", "0"),
         ("HAYWARD_RUN_AS_USERS", "ada=root"),
@@ -169,7 +174,7 @@ async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
     if !is_root() {
         return;
     }
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let private_dir = control.dir.path().join("closed");
     std::fs::create_dir(&private_dir).unwrap();
@@ -195,8 +200,16 @@ async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
 const FORK_BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do \
     n=$((n+1)); done; ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
 
-async fn run_fork_bomb(control: &Control, extra_variables: &[(&str, &str)]) -> (Exit, usize) {
-    let variables = [extra_variables, &[("HAYWARD_PROCESSES_LIMIT", "30")]].concat();
+/// Maximum number of processes of the container with the fork bomb.
+const PROCESSES_LIMIT: usize = 30;
+
+/// Runs the fork bomb under the limit. Returns its exit, and how often it forked.
+async fn run_fork_bomb(
+    control: &FakeControlPlane,
+    extra_variables: &[(&str, &str)],
+) -> (Exit, usize) {
+    let limit = PROCESSES_LIMIT.to_string();
+    let variables = [extra_variables, &[("HAYWARD_PROCESSES_LIMIT", &limit)]].concat();
     let _agent = Agent::start(control, &variables);
     let script = FORK_BOMB.to_owned();
     control.set_desired(desired_entry("bomb", shell(&script), 1000));
@@ -204,7 +217,7 @@ async fn run_fork_bomb(control: &Control, extra_variables: &[(&str, &str)]) -> (
         .wait_for_state(&id("bomb"), ContainerState::Ended)
         .await
         .exit;
-    let output_text = control.plane.borrow().output.get(&id("bomb")).cloned();
+    let output_text = control.state.borrow().output.get(&id("bomb")).cloned();
     let output_text = output_text.unwrap_or_default();
     let forks = output_text
         .lines()
@@ -220,23 +233,26 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
         return;
     }
     // Without cgroups, processes are counted per account.
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let (exit, forks) = run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47011")]).await;
-    assert!(forks < 31, "{forks} processes despite the limit: {exit:?}");
+    assert!(
+        forks <= PROCESSES_LIMIT,
+        "{forks} processes despite the limit: {exit:?}"
+    );
     assert_eq!(exit.cause, ExitCause::UserError);
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     // The default is the cgroup of the agent, of either version.
     let own_cgroup = ("HAYWARD_CGROUP_ROOT", "");
-    let limits_label = |plane: &ControlState| {
+    let limits_label = |plane: &ControlPlaneState| {
         let heartbeat = plane.heartbeats.last();
         heartbeat.map(|heartbeat| heartbeat.inventory.labels["hayward.limits"].clone())
     };
     let (exit, forks) =
         run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own_cgroup]).await;
-    let limits_label = limits_label(&control.plane.borrow()).unwrap();
+    let limits_label = limits_label(&control.state.borrow()).unwrap();
     println!("limits here: {limits_label}");
     assert!(
-        forks < 31,
+        forks <= PROCESSES_LIMIT,
         "{forks} processes despite the limits {limits_label}: {exit:?}"
     );
     wait_for("all processes of the fork bombs have ended", || {
@@ -245,39 +261,4 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
             .output();
         processes.unwrap().stdout.is_empty().then_some(())
     });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_last_lines_of_many_short_containers_are_stored() {
-    let control = Control::start().await;
-    let _agent = Agent::start(&control, &[]);
-    let mut outputs = BTreeMap::new();
-    for round in 0..6 {
-        let names: Vec<String> = (0..20).map(|number| format!("r{round}n{number}")).collect();
-        for name in &names {
-            control.set_desired(desired_entry(
-                name,
-                shell(&format!("echo first; printf 'last of {name}'")),
-                1,
-            ));
-        }
-        // Entries are removed as soon as their ends are reported, as container-manager does it.
-        let all_ended = |plane: &ControlState| {
-            names
-                .iter()
-                .all(|name| plane.ends.contains_key(&(id(name), 1)))
-        };
-        control.wait_until("all have ended", all_ended).await;
-        control.change(|plane| plane.desired.clear());
-        let plane = control.plane.borrow().clone();
-        outputs.extend(names.into_iter().map(|name| {
-            let text = plane.output.get(&id(&name)).cloned();
-            (name, text.unwrap_or_default())
-        }));
-    }
-    assert_eq!(outputs.len(), 120);
-    for (name, text) in outputs {
-        assert_eq!(text, format!("first\nlast of {name}"), "{name}");
-    }
-    remove_all_entries(&control).await;
 }

@@ -9,9 +9,10 @@ use hayward_vocabulary::ExitCause;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::agent::{Agent, remove_all_entries};
+use crate::agent_process::{Agent, remove_all_entries};
 use crate::fake_control_plane::{
-    Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, is_alive, read_pid, shell,
+    wait_for,
 };
 
 /// Length of a lease in milliseconds: long enough for a renewal on a busy machine, and short enough
@@ -25,8 +26,8 @@ fn exclusive_entry(name: &str, script: &str) -> DesiredEntry {
     }
 }
 
-async fn start_control_with_lease() -> Control {
-    let control = Control::start().await;
+async fn start_control_with_lease() -> FakeControlPlane {
+    let control = FakeControlPlane::start().await;
     control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));
     control
 }
@@ -37,7 +38,7 @@ fn signal(agent: &Agent, signal: Signal) {
 }
 
 /// Returns a script that records its starts and its process id, and the files of both.
-fn counting_script(control: &Control, name: &str) -> (String, PathBuf, PathBuf) {
+fn counting_script(control: &FakeControlPlane, name: &str) -> (String, PathBuf, PathBuf) {
     let path = |suffix: &str| control.dir.path().join(format!("{name}.{suffix}"));
     let (starts, pid) = (path("starts"), path("pid"));
     let script = format!(
@@ -51,9 +52,9 @@ fn counting_script(control: &Control, name: &str) -> (String, PathBuf, PathBuf) 
 /// Runs the exclusive container `alone` and the ordinary container `other`, and disturbs the agent.
 /// Returns the time from then until `alone` has ended.
 async fn time_until_end_after(
-    control: &Control,
+    control: &FakeControlPlane,
     agent: &Agent,
-    disturb: impl FnOnce(&Control, &Agent),
+    disturb: impl FnOnce(&FakeControlPlane, &Agent),
 ) -> Duration {
     let (script, starts, pid) = counting_script(control, "alone");
     control.set_desired(exclusive_entry("alone", &script));
@@ -68,9 +69,8 @@ async fn time_until_end_after(
     let pid = wait_for("its process id", || read_pid(&pid));
     let other_pid = wait_for("the other process id", || read_pid(&other_pid));
     // With renewals, exclusive work runs for longer than one lease.
-    let heartbeat_count = control.plane.borrow().heartbeats.len() + 20;
-    let has_many_heartbeats =
-        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
+    let heartbeat_count = control.state.borrow().heartbeats.len() + 20;
+    let has_many_heartbeats = |plane: &ControlPlaneState| plane.heartbeats.len() > heartbeat_count;
     control
         .wait_until("many heartbeats", has_many_heartbeats)
         .await;
@@ -94,7 +94,7 @@ fn assert_within_lease(elapsed: Duration) {
     );
 }
 
-async fn assert_ended_by_lease(control: &Control) {
+async fn assert_ended_by_lease(control: &FakeControlPlane) {
     let report = control
         .wait_for_state(&id("alone"), ContainerState::Ended)
         .await;
@@ -103,9 +103,8 @@ async fn assert_ended_by_lease(control: &Control) {
     assert!(exit.message.unwrap().contains("lease"));
     // The work stays ended while it is still desired, even when the lease returns (I3).
     let starts = control.dir.path().join("alone.starts");
-    let heartbeat_count = control.plane.borrow().heartbeats.len() + 5;
-    let has_more_heartbeats =
-        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
+    let heartbeat_count = control.state.borrow().heartbeats.len() + 5;
+    let has_more_heartbeats = |plane: &ControlPlaneState| plane.heartbeats.len() > heartbeat_count;
     control.wait_until("heartbeats", has_more_heartbeats).await;
     assert_eq!(std::fs::read_to_string(starts).unwrap(), "x\n");
     remove_all_entries(control).await;
@@ -179,7 +178,7 @@ async fn exclusive_work_gets_sigterm_before_its_lease_ends_and_is_then_killed() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let (script, starts, _) = counting_script(&control, "alone");
     control.set_desired(exclusive_entry("alone", &script));
@@ -188,9 +187,8 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
     control
         .wait_for_state(&id("other"), ContainerState::Running)
         .await;
-    let heartbeat_count = control.plane.borrow().heartbeats.len() + 5;
-    let has_more_heartbeats =
-        |plane: &crate::fake_control_plane::ControlState| plane.heartbeats.len() > heartbeat_count;
+    let heartbeat_count = control.state.borrow().heartbeats.len() + 5;
+    let has_more_heartbeats = |plane: &ControlPlaneState| plane.heartbeats.len() > heartbeat_count;
     let plane = control.wait_until("heartbeats", has_more_heartbeats).await;
     assert!(find_report(&plane, &id("alone")).is_none() && !starts.exists());
     control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));

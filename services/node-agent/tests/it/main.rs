@@ -5,10 +5,10 @@
     reason = "a test that cannot go on should end here"
 )]
 
-mod agent;
+mod agent_process;
+mod container_engine;
+mod container_engine_limits;
 mod containers;
-mod engine;
-mod engine_limits;
 mod fake_control_plane;
 mod fault_attribution;
 mod fault_points;
@@ -16,6 +16,6 @@ mod hardening;
 mod lease;
 mod recovery;
 mod restarts;
-mod simulated;
+mod simulated_nodes;
 mod task_runner;
 mod unkillable_processes;

@@ -5,12 +5,14 @@ use std::process::Command;
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
-use crate::agent::{Agent, remove_all_entries};
-use crate::fake_control_plane::{Control, desired_entry, id, is_alive, read_pid, shell, wait_for};
+use crate::agent_process::{Agent, remove_all_entries};
+use crate::fake_control_plane::{
+    FakeControlPlane, desired_entry, id, is_alive, read_pid, shell, wait_for,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_agent_adopts_live_containers_and_reports_ended_ones() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     let go_file = control.dir.path().join("go");
     let starts = control.dir.path().join("starts");
@@ -64,7 +66,7 @@ async fn a_restarted_agent_adopts_live_containers_and_reports_ended_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zeroed_journal_starts_nothing_twice() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     let starts = control.dir.path().join("starts");
     let script = format!("echo x >> {}; sleep 300", starts.display());
@@ -87,7 +89,7 @@ async fn a_zeroed_journal_starts_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     for name in ["one", "two", "three"] {
         control.set_desired(desired_entry(name, shell("true"), 1000));
@@ -98,6 +100,7 @@ async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
     agent.kill();
     let path = control.state_dir().join("journal");
     let mut journal = std::fs::read(&path).unwrap();
+    // A changed byte in the first line, which is followed by intact ones.
     journal[20] ^= 1;
     std::fs::write(&path, journal).unwrap();
     control.change(|plane| plane.report = None);
@@ -122,7 +125,7 @@ async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("ghost", shell("exec sleep 300"), 1000));
     let ghost = control
@@ -180,7 +183,7 @@ async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_of_a_lost_supervisor_are_ended() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let child = control.dir.path().join("child");
     let script = format!("sleep 300 & echo $! > {}; sleep 300", child.display());
@@ -210,7 +213,7 @@ async fn processes_of_a_lost_supervisor_are_ended() {
     remove_all_entries(&control).await;
 }
 
-/// Returns the clock ticks from the boot to the start of a process.
+/// Returns the clock ticks from the boot to the start of a process: field 22 of its `stat` file.
 fn start_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -9,9 +9,10 @@ use hayward_vocabulary::{Exit, ExitCause};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::agent::{Agent, remove_all_entries};
+use crate::agent_process::{Agent, remove_all_entries};
 use crate::fake_control_plane::{
-    Control, ControlState, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, is_alive, read_pid, shell,
+    wait_for,
 };
 
 /// Number of running containers in the measurement of adoption.
@@ -20,7 +21,11 @@ const CONTAINERS: usize = 50;
 const ROUNDS: usize = 10;
 
 /// Returns a script that appends its process id to a file at each start, and that file.
-fn recording_script(control: &Control, name: &str, command: &str) -> (String, std::path::PathBuf) {
+fn recording_script(
+    control: &FakeControlPlane,
+    name: &str,
+    command: &str,
+) -> (String, std::path::PathBuf) {
     let file = control.dir.path().join(format!("{name}.starts"));
     (format!("echo $$ >> {}; {command}", file.display()), file)
 }
@@ -42,13 +47,13 @@ fn kill_pid(pid: &serde_json::Value) {
 }
 
 /// Kills all processes of a container at once, as in a power failure.
-fn kill_all_processes(control: &Control, name: &str) {
+fn kill_all_processes(control: &FakeControlPlane, name: &str) {
     let dir = control.container_dir(&id(name));
     kill_pid(&read_json(&dir.join("claim.json"))["supervisor"]["pid"]);
     kill_pid(&read_json(&dir.join("started.json"))["program"]["pid"]);
 }
 
-async fn wait_for_exit(control: &Control, name: &str) -> Exit {
+async fn wait_for_exit(control: &FakeControlPlane, name: &str) -> Exit {
     let report = control
         .wait_for_state(&id(name), ContainerState::Ended)
         .await;
@@ -58,7 +63,7 @@ async fn wait_for_exit(control: &Control, name: &str) -> Exit {
 /// Measures the time from the kill until all running containers are known again.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let mut agent = Agent::start(&control, &[]);
     let names: Vec<String> = (0..CONTAINERS).map(|number| format!("n{number}")).collect();
     let mut files = Vec::new();
@@ -67,14 +72,14 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
         control.set_desired(desired_entry(name, shell(&script), 1000));
         files.push(file);
     }
-    let all_run = |plane: &ControlState| {
+    let all_run = |plane: &ControlPlaneState| {
         let is_running = |name: &String| {
             find_report(plane, &id(name))
                 .is_some_and(|report| report.state == ContainerState::Running)
         };
         names.iter().all(is_running)
     };
-    let pids = |plane: &ControlState| -> Vec<Option<u32>> {
+    let pids = |plane: &ControlPlaneState| -> Vec<Option<u32>> {
         let pid = |name: &String| find_report(plane, &id(name)).and_then(|report| report.pid);
         names.iter().map(pid).collect()
     };
@@ -111,7 +116,7 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
     for with_journal in [true, false] {
-        let control = Control::start().await;
+        let control = FakeControlPlane::start().await;
         let agent = Agent::start(&control, &[]);
         let (script, file) = recording_script(&control, "ran", "exec sleep 300");
         control.set_desired(desired_entry("ran", shell(&script), 1000));
@@ -166,7 +171,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
         eprintln!("skipped: programs of the agent's own account look like unrelated processes");
         return;
     }
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     let (held, held_file) = recording_script(&control, "held", "exec sleep 300");
     // The supervisor of `fled` is lost too, and its child has left its process group and session.
@@ -222,7 +227,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_a_lost_journal_does_not_start_earlier_orders() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("before", shell("true"), 1000));
     wait_for_exit(&control, "before").await;
@@ -247,7 +252,7 @@ async fn a_node_with_a_lost_journal_does_not_start_earlier_orders() {
 /// unknown (I7).
 #[tokio::test(flavor = "multi_thread")]
 async fn older_orders_are_ignored_and_orders_of_another_history_are_not_started() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let cursor = |lineage: u32, revision: u64| {
         Some(format!(
             "0190b5a0c5f47c5e8f3c00000000000{lineage}-{revision}"
@@ -269,8 +274,8 @@ async fn older_orders_are_ignored_and_orders_of_another_history_are_not_started(
     });
     control.set_desired(desired_entry("old", shell("sleep 300"), 1000));
     let agent = Agent::start(&control, &[]);
-    let requests_before = control.plane.borrow().desired_requests;
-    let has_polled = |plane: &ControlState| {
+    let requests_before = control.state.borrow().desired_requests;
+    let has_polled = |plane: &ControlPlaneState| {
         plane.desired_requests > requests_before + 2 && plane.report.is_some()
     };
     let plane = control
@@ -309,7 +314,7 @@ async fn older_orders_are_ignored_and_orders_of_another_history_are_not_started(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_never_share_a_state_directory() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     let started_at = Instant::now();
     let second = Command::new(env!("CARGO_BIN_EXE_hayward-node-agent"))

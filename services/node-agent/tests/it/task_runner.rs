@@ -3,8 +3,11 @@
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::agent::Agent;
-use crate::fake_control_plane::{Control, ControlState, desired_entry, id, tasks_with_command};
+use crate::agent_process::Agent;
+use crate::fake_control_plane::{
+    ControlPlaneState, FakeControlPlane, desired_entry, id, is_alive, read_pid, tasks_with_command,
+    wait_for,
+};
 
 fn task_runner_program(threads: u32) -> Program {
     Program::RunTasks {
@@ -15,13 +18,13 @@ fn task_runner_program(threads: u32) -> Program {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_tasks_run_once_and_are_reported_in_batches() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     control.change(|plane| {
         plane.tasks = tasks_with_command(
             500,
             &["/bin/sh", "-c", "echo $COLOUR$HAYWARD_TASK_TOKEN; exit 2"],
         );
-        plane.total = 500;
+        plane.task_count = 500;
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("runner", task_runner_program(2), 2000));
@@ -31,7 +34,7 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
-    let plane = control.plane.borrow().clone();
+    let plane = control.state.borrow().clone();
     assert_eq!((plane.finished.len(), plane.leased.len()), (500, 0));
     for report in plane.finished.values() {
         assert_eq!(
@@ -50,7 +53,7 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         .await;
 }
 
-fn has_no_containers(plane: &ControlState) -> bool {
+fn has_no_containers(plane: &ControlPlaneState) -> bool {
     plane
         .report
         .as_ref()
@@ -59,16 +62,16 @@ fn has_no_containers(plane: &ControlState) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_runner_gives_its_waiting_tasks_back() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let mark = control.dir.path().join("mark");
     let script = format!(": > {}; exec sleep 300", mark.display());
     control.change(|plane| {
         plane.tasks = tasks_with_command(50, &["/bin/sh", "-c", &script]);
-        plane.total = 50;
+        plane.task_count = 50;
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("stopped", task_runner_program(1), 1500));
-    crate::fake_control_plane::wait_for("the first task runs", || mark.exists().then_some(()));
+    wait_for("the first task runs", || mark.exists().then_some(()));
     control.set_goal(&id("stopped"), Goal::Stop);
     let exit = control
         .wait_for_state(&id("stopped"), ContainerState::Ended)
@@ -80,7 +83,7 @@ async fn a_stopped_runner_gives_its_waiting_tasks_back() {
         (ExitCause::Intended, Some(0)),
         "{exit:?}"
     );
-    let plane = control.plane.borrow().clone();
+    let plane = control.state.borrow().clone();
     assert!(plane.leased.is_empty() && plane.finished.is_empty() && !plane.returned.is_empty());
     control.change(|plane| plane.desired.clear());
     control
@@ -90,7 +93,7 @@ async fn a_stopped_runner_gives_its_waiting_tasks_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_without_further_tasks_finishes_running_ones() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let (mark, go) = (
         control.dir.path().join("mark"),
         control.dir.path().join("go"),
@@ -102,11 +105,11 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
     );
     control.change(|plane| {
         plane.tasks = tasks_with_command(50, &["/bin/sh", "-c", &script]);
-        (plane.total, plane.lease_ms) = (50, 6_000);
+        (plane.task_count, plane.lease_ms) = (50, 6_000);
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("last-task", task_runner_program(1), 1000));
-    crate::fake_control_plane::wait_for("the first task runs", || mark.exists().then_some(()));
+    wait_for("the first task runs", || mark.exists().then_some(()));
     control.change(|plane| plane.no_more_tasks = true);
     // Waiting tasks are returned while the first one runs.
     control
@@ -119,7 +122,7 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
         .wait_for_state(&id("last-task"), ContainerState::Ended)
         .await;
     assert_eq!(report.exit.unwrap().cause, ExitCause::Success);
-    let plane = control.plane.borrow().clone();
+    let plane = control.state.borrow().clone();
     assert_eq!((plane.finished.len(), plane.leased.len()), (1, 0));
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 1);
     control.change(|plane| plane.desired.clear());
@@ -130,12 +133,12 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes_wait_for_a_job_converter_that_is_down() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let mark = control.dir.path().join("mark");
     let script = format!("echo x >> {}", mark.display());
     control.change(|plane| {
         plane.tasks = tasks_with_command(2, &["/bin/sh", "-c", &format!("sleep 0.3; {script}")]);
-        plane.total = 2;
+        plane.task_count = 2;
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("waiting", task_runner_program(1), 1000));
@@ -143,14 +146,14 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
         .wait_until("both tasks are leased", |plane| plane.leased.len() == 2)
         .await;
     control.change(|plane| plane.job_converter_down = true);
-    crate::fake_control_plane::wait_for("both tasks have run", || {
+    wait_for("both tasks have run", || {
         (std::fs::read_to_string(&mark).ok()?.lines().count() == 2).then_some(())
     });
     control.change(|plane| plane.job_converter_down = false);
     control
         .wait_for_state(&id("waiting"), ContainerState::Ended)
         .await;
-    assert_eq!(control.plane.borrow().finished.len(), 2);
+    assert_eq!(control.state.borrow().finished.len(), 2);
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 2);
     control.change(|plane| plane.desired.clear());
     control
@@ -160,10 +163,10 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     control.change(|plane| {
         plane.tasks = tasks_with_command(5, &["true"]);
-        plane.total = 5;
+        plane.task_count = 5;
         plane.tokens_refused = true;
     });
     let _agent = Agent::start(&control, &[]);
@@ -180,7 +183,7 @@ async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
-    assert_eq!(control.plane.borrow().finished.len(), 5);
+    assert_eq!(control.state.borrow().finished.len(), 5);
     control.change(|plane| plane.desired.clear());
     control
         .wait_until("the agent has no container", has_no_containers)
@@ -189,7 +192,7 @@ async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_task_runs_under_an_expired_lease() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let (mark, pid) = (
         control.dir.path().join("mark"),
         control.dir.path().join("pid"),
@@ -201,17 +204,13 @@ async fn no_task_runs_under_an_expired_lease() {
     );
     control.change(|plane| {
         plane.tasks = tasks_with_command(1, &["/bin/sh", "-c", &script]);
-        (plane.total, plane.lease_ms) = (1, 1000);
+        (plane.task_count, plane.lease_ms) = (1, 1000);
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("expired", task_runner_program(1), 1000));
-    let task_pid = crate::fake_control_plane::wait_for("the task runs", || {
-        crate::fake_control_plane::read_pid(&pid)
-    });
+    let task_pid = wait_for("the task runs", || read_pid(&pid));
     control.change(|plane| plane.job_converter_down = true);
-    crate::fake_control_plane::wait_for("the task has ended", || {
-        (!crate::fake_control_plane::is_alive(task_pid)).then_some(())
-    });
+    wait_for("the task has ended", || (!is_alive(task_pid)).then_some(()));
     control.change(|plane| plane.desired.clear());
     control
         .wait_until("the agent has no container", has_no_containers)

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use hayward_container_manager_api::{ContainerReport, ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
-use crate::agent::{Agent, remove_all_entries};
+use crate::agent_process::{Agent, remove_all_entries};
 use crate::fake_control_plane::{
-    Control, ControlState, desired_entry, find_report, id, is_alive, shell, wait_for,
+    ControlPlaneState, FakeControlPlane, desired_entry, find_report, id, is_alive, shell, wait_for,
 };
 
 /// Cgroup that freezes its processes, so that they do not end even when killed. This needs cgroups
@@ -45,8 +45,8 @@ impl Drop for FreezerCgroup {
     }
 }
 
-async fn wait_until_stuck(control: &Control, name: &str) -> ContainerReport {
-    let has_reason = |plane: &ControlState| {
+async fn wait_until_stuck(control: &FakeControlPlane, name: &str) -> ContainerReport {
+    let has_reason = |plane: &ControlPlaneState| {
         find_report(plane, &id(name)).is_some_and(|report| report.reason.is_some())
     };
     let plane = control
@@ -61,7 +61,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let Some(freezer) = FreezerCgroup::new(&name) else {
         return;
     };
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let agent = Agent::start(&control, &[]);
     let trap_set = control.dir.path().join("trap-set");
     let script = format!("trap '' TERM; : > {}; exec sleep 300", trap_set.display());
@@ -85,7 +85,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
         reason.contains("does not end") && reason.contains(&pid.to_string()),
         "{reason}"
     );
-    let is_quiesced = |plane: &ControlState| {
+    let is_quiesced = |plane: &ControlPlaneState| {
         let heartbeat = plane.heartbeats.last();
         heartbeat
             .and_then(|heartbeat| heartbeat.quiesce_reason.clone())
@@ -100,7 +100,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let _agent = Agent::start(&control, &[]);
     let report = wait_until_stuck(&control, "hard").await;
     assert_eq!(report.state, ContainerState::Stopping);
-    assert!(is_alive(pid) && !control.plane.borrow().ends.contains_key(&(id("hard"), 1)));
+    assert!(is_alive(pid) && !control.state.borrow().ends.contains_key(&(id("hard"), 1)));
     freezer.set_state("THAWED");
     let exit = control
         .wait_for_state(&id("hard"), ContainerState::Ended)
@@ -119,7 +119,7 @@ async fn a_container_with_an_unkillable_process_and_no_supervisor_does_not_count
     let Some(freezer) = FreezerCgroup::new(&name) else {
         return;
     };
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("hard", shell("exec sleep 300"), 100));
     let running = control
@@ -149,7 +149,7 @@ async fn a_container_with_an_unkillable_process_and_no_supervisor_does_not_count
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_launch_fails_after_its_limit() {
-    let control = Control::start().await;
+    let control = FakeControlPlane::start().await;
     let extra_variables = [
         ("HAYWARD_COMMAND", r#"["/bin/sh", "-c", "sleep 300"]"#),
         ("HAYWARD_LAUNCH_LIMIT_MS", "300"),

@@ -71,8 +71,11 @@ pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
     (DrainStage::Draining, why)
 }
 
+/// Returns whether the drain fails: because its work does not end, or because no remaining
+/// allocation can end.
 fn is_late(late_ms: u64, scheduler: Option<SchedulerProgress>) -> bool {
-    let never_ends = scheduler.is_some_and(|it| it.remaining > 0 && it.stuck >= it.remaining);
+    let never_ends = scheduler
+        .is_some_and(|progress| progress.remaining > 0 && progress.stuck >= progress.remaining);
     never_ends || late_ms >= LATE_MS
 }
 

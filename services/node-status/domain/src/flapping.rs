@@ -1,6 +1,6 @@
 //! Counts the losses of contact of one node. A node that repeatedly loses contact and returns is
-//! flapping. The count changes only with a loss, so that texts with the count stay constant in
-//! between (F33).
+//! flapping. The count changes only with a loss, because each new text with the count is published
+//! (F33).
 
 use std::collections::VecDeque;
 

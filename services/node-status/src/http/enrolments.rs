@@ -1,4 +1,4 @@
-//! `POST /v1/enrolments`: an operator admits one agent.
+//! `POST /v1/enrolments`: an operator permits one agent to join the fleet as one node.
 
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};

@@ -3,7 +3,7 @@
 use hayward_node_status_api::NODES;
 use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
-use super::admission;
+use super::route_roles;
 
 pub const FEED: Feed = Feed {
     service: crate::NAME,
@@ -14,5 +14,5 @@ pub const FEED: Feed = Feed {
         visible_to: Visibility::Everyone,
         show: show_unchanged,
     }],
-    admitted: admission::ROUTE_ROLES,
+    admitted: route_roles::ROUTE_ROLES,
 };

@@ -22,7 +22,8 @@ const MAX_RUNTIMES: usize = 16;
 /// Maximum length of a name, a label or an instance, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// Heartbeat that is parsed only as far as the comparison with the last one needs.
+/// A heartbeat that is parsed only as far as the comparison with the last one needs. The other
+/// fields stay as raw JSON.
 #[derive(Deserialize)]
 struct HeartbeatPeek<'a> {
     #[serde(borrow)]

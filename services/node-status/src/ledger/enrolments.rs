@@ -19,6 +19,7 @@ const KEY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Default)]
 pub struct Enrolments {
+    /// All enrolments, by idempotency key. The other maps are indices into this one.
     all: BTreeMap<EnrolmentKey, Enrolment>,
     by_node: BTreeMap<NodeName, BTreeSet<EnrolmentKey>>,
     by_age: BTreeSet<(Timestamp, EnrolmentKey)>,
@@ -103,6 +104,7 @@ impl Enrolments {
                 continue;
             };
             let matches = is_equal_in_constant_time(&enrolment.secret_digest, secret_digest);
+            // All enrolments are compared, even after a match.
             if matches && !enrolment.used && now < enrolment.expires {
                 matching = Some(key.clone());
             }

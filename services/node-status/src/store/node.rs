@@ -55,7 +55,7 @@ impl NodeRow {
     }
 }
 
-/// Returns a JSON list.
+/// Returns a JSON list of these texts.
 fn json_list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_default()
 }

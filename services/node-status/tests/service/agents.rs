@@ -1,4 +1,4 @@
-//! Agents: enrolment, heartbeats, loss and return.
+//! Agents: enrolment, heartbeats, leases, loss and return of their nodes.
 
 use hayward_node_status_api::{
     AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, NodeEntry,
@@ -70,6 +70,31 @@ async fn the_heartbeat_period_grows_with_the_fleet() {
         again.heartbeat_ms,
         2 * SECONDS,
         "an unchanged heartbeat gets the same period"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_heartbeat_grants_the_same_lease() {
+    let fixture = Fixture::with_settings(15 * SECONDS, 60 * SECONDS, |settings| {
+        settings.lease_margin_ms = None;
+    })
+    .await;
+    let first = fixture
+        .send_heartbeat("n1", &healthy_heartbeat())
+        .await
+        .lease_ms;
+    assert_eq!(
+        first,
+        Some(45 * SECONDS),
+        "the ledger responds to the first heartbeat"
+    );
+    assert_eq!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .lease_ms,
+        first,
+        "the handler responds to an unchanged heartbeat"
     );
 }
 

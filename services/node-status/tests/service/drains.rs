@@ -206,8 +206,8 @@ async fn a_drain_is_paused_resumed_and_changed_and_each_change_is_in_the_history
     let _: DrainView = fixture.operator().delete_command(PATH).await.unwrap();
 
     let history: NodeHistory = fixture.viewer().get("/v1/nodes/n1/history").await.unwrap();
-    let mut text: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
-    text.reverse();
+    let mut reasons: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
+    reasons.reverse();
     for (event, by) in [
         ("drain 1 begun: new disk", Some("ann")),
         ("drain 1 paused: new disk", Some("ann")),
@@ -218,11 +218,11 @@ async fn a_drain_is_paused_resumed_and_changed_and_each_change_is_in_the_history
             .changes
             .iter()
             .find(|it| it.reason.starts_with(event));
-        let line = line.unwrap_or_else(|| panic!("{event} in {text:#?}"));
+        let line = line.unwrap_or_else(|| panic!("{event} in {reasons:#?}"));
         assert_eq!(line.by.as_deref(), by, "{event}");
     }
-    let paused = text.iter().filter(|it| it.contains("paused")).count();
-    assert_eq!(paused, 1, "recorded once in {text:#?}");
+    let paused = reasons.iter().filter(|it| it.contains("paused")).count();
+    assert_eq!(paused, 1, "recorded once in {reasons:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -406,7 +406,7 @@ async fn an_invalid_drain_request_changes_nothing() {
         let result = refusal(fixture.drain(&request).await);
         assert_eq!(
             result,
-            (422, pointers.iter().map(|p| (*p).to_owned()).collect())
+            (422, pointers.into_iter().map(str::to_owned).collect())
         );
     }
     let invalid = serde_json::json!({ "reason": "disk", "deadline_ms": "soon" });

@@ -1,4 +1,5 @@
-//! A node-status with its own database, and clients with all kinds of tokens.
+//! A running node-status with its own database and a fake rm-scheduler, and clients with the tokens
+//! of operators, viewers and agents.
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub struct Fixture {
     _keys: tempfile::TempDir,
 }
 
+/// Milliseconds of a second.
 pub const SECONDS: u64 = 1000;
 
 impl Fixture {
@@ -36,6 +38,7 @@ impl Fixture {
         Self::with_limits(60 * SECONDS, 120 * SECONDS).await
     }
 
+    /// Starts a service. A node is suspect or lost after so many milliseconds of silence.
     pub async fn with_limits(suspect_ms: u64, lost_ms: u64) -> Self {
         Self::with_settings(suspect_ms, lost_ms, |_| {}).await
     }

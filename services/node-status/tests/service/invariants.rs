@@ -1,9 +1,9 @@
-//! `GET /v1/invariants` of a healthy service.
+//! `GET /v1/invariants`: the results of the rules that the service checks about itself.
 
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_service::health::Status;
-use hayward_service::invariants::{Invariants, RuleResult};
+use hayward_service::invariants::{Invariants, RuleResult, RuleStatus};
 
 use crate::fixture::{Fixture, healthy_heartbeat};
 
@@ -11,7 +11,16 @@ const PATH: &str = "/v1/invariants";
 
 fn rule_results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
     let rules = invariants.rules.iter();
-    rules.map(|it| (it.id.as_str(), it.result)).collect()
+    rules.map(|rule| (rule.id.as_str(), rule.result)).collect()
+}
+
+/// Returns the result of the rule that no collection exceeds its limit.
+fn bounds_rule(invariants: &Invariants) -> &RuleStatus {
+    find_rule(invariants, "I25")
+}
+
+fn find_rule<'a>(invariants: &'a Invariants, id: &str) -> &'a RuleStatus {
+    invariants.rules.iter().find(|rule| rule.id == id).unwrap()
 }
 
 fn refusal_code(result: Result<Invariants, ClientError>) -> Code {
@@ -29,12 +38,15 @@ async fn the_invariants_of_node_status_hold() {
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
     assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
     assert_eq!(invariants.service, "node-status");
-    let states = &invariants.rules[1];
-    assert_eq!((states.examined, states.violations), (1, 0));
-    assert_eq!(states.last_good_at, Some(states.checked_at));
-    assert!(invariants.rules[0].examined > 0, "the new node is recorded");
+    let lateness = find_rule(&invariants, "I24");
+    assert_eq!((lateness.examined, lateness.violations), (1, 0));
+    assert_eq!(lateness.last_good_at, Some(lateness.checked_at));
+    assert!(
+        find_rule(&invariants, "I19").examined > 0,
+        "the new node is recorded"
+    );
 
-    let bounds = &invariants.rules[2];
+    let bounds = bounds_rule(&invariants);
     assert_eq!(
         bounds.examined, 6,
         "nodes, drains, commands and descriptors"
@@ -68,7 +80,7 @@ async fn a_node_over_the_limit_is_refused() {
     fixture.send_heartbeat("n2", &healthy_heartbeat()).await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
     assert_eq!(
-        invariants.rules[2].result,
+        bounds_rule(&invariants).result,
         RuleResult::Holds,
         "{invariants:#?}"
     );
@@ -84,7 +96,7 @@ async fn more_nodes_than_allowed_are_reported() {
     fixture.settings.max_nodes = 2;
     fixture.stop_and_restart().await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
-    let bounds = &invariants.rules[2];
+    let bounds = bounds_rule(&invariants);
     assert_eq!(bounds.result, RuleResult::Violated, "{invariants:#?}");
     let subjects: Vec<&str> = bounds
         .evidence

@@ -1,4 +1,5 @@
-//! Details of a node: reason, next change, flapping and history.
+//! Details that a read of a node returns: the reason of its state, its next change, its losses of
+//! contact and its history.
 
 use hayward_node_status_api::{Health, NodeHistory, NodeView};
 use hayward_testkit::until;
@@ -45,31 +46,6 @@ async fn every_state_shows_its_next_change() {
     let next = lost.wait_for_health("n1", Health::Lost).await.next.unwrap();
     assert!(next.what.contains("next heartbeat"), "{}", next.what);
     assert_eq!(next.after_ms, None);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_heartbeat_grants_the_same_lease() {
-    let fixture = Fixture::with_settings(15 * SECONDS, 60 * SECONDS, |settings| {
-        settings.lease_margin_ms = None;
-    })
-    .await;
-    let first = fixture
-        .send_heartbeat("n1", &healthy_heartbeat())
-        .await
-        .lease_ms;
-    assert_eq!(
-        first,
-        Some(45 * SECONDS),
-        "the ledger responds to the first heartbeat"
-    );
-    assert_eq!(
-        fixture
-            .send_heartbeat("n1", &healthy_heartbeat())
-            .await
-            .lease_ms,
-        first,
-        "the handler responds to an unchanged heartbeat"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

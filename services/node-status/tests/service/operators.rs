@@ -219,20 +219,3 @@ async fn lists_have_pages_and_wait_for_writes() {
         401
     );
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_releases_the_lease() {
-    let mut fixture = Fixture::without_losses().await;
-    fixture.settings.server.lease_ms = 3_600_000;
-    fixture.kill_and_restart().await;
-    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
-    // A held lease of one hour would prevent a new leader.
-    fixture.stop_and_restart().await;
-    assert_eq!(
-        fixture
-            .send_heartbeat("n1", &healthy_heartbeat())
-            .await
-            .health,
-        Health::Healthy
-    );
-}

@@ -1,4 +1,4 @@
-//! Starts the processes of a fleet.
+//! Starts the processes of a fleet: services, agents and simulated agents.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};

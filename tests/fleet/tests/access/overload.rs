@@ -20,10 +20,29 @@ const MAX_IDLE_CONNECTIONS: usize = 10_000;
 /// Maximum number of idle connections from one address without a valid token.
 const ALLOWED_IDLE_CONNECTIONS: usize = 256;
 
-/// Indices of the counts of responses by status: 401, 429, and all others.
-const DENIED: usize = 0;
-const LIMITED: usize = 1;
-const OTHER: usize = 2;
+/// Maximum time of each wait.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// Numbers of responses by status.
+#[derive(Default)]
+struct ResponseCounts {
+    /// Responses with status 401.
+    denied: AtomicU64,
+    /// Responses with status 429.
+    limited: AtomicU64,
+    other: AtomicU64,
+}
+
+impl ResponseCounts {
+    fn record(&self, response: &[u8]) {
+        let count = match response.get(..12).unwrap_or_default() {
+            b"HTTP/1.1 401" => &self.denied,
+            b"HTTP/1.1 429" => &self.limited,
+            _ => &self.other,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Measures the latency without abusive clients, after both sides have warmed up.
 async fn baseline_p99(client: &Client) -> Duration {
@@ -143,9 +162,8 @@ async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
         let (stop, disconnected) = (Arc::clone(&stop), Arc::clone(&disconnected));
         slow_clients.spawn(async move {
             let headers = format!("host: x\r\nauthorization: Bearer {token}\r\n");
+            // A client sends a head without end or a body without end, or never reads the answer.
             let request_start = match number % 3 {
-                // The three kinds are a head without end, a body without end, and an answer that is
-                // never read.
                 0 => "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
                 1 => format!(
                     "POST /v1/enrolments HTTP/1.1\r\n{headers}idempotency-key: k\r\n\
@@ -155,10 +173,11 @@ async fn slow_clients_are_disconnected_and_other_callers_are_answered() {
             };
             let mut stream = TcpStream::connect(&host).await.unwrap();
             let _ = stream.write_all(request_start.as_bytes()).await;
+            let never_reads = number % 3 == 2;
             let mut tick = tokio::time::interval(Duration::from_millis(100));
             while !stop.load(Ordering::Relaxed) {
                 tick.tick().await;
-                if number % 3 != 2 && stream.write_all(b"x").await.is_err() {
+                if !never_reads && stream.write_all(b"x").await.is_err() {
                     disconnected.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
@@ -226,8 +245,8 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     let with_abuse = measure_p99(&operator).await;
     report("a flood of one caller", baseline, with_abuse);
     stop.store(true, Ordering::Relaxed);
-    while let Some(it) = flood.join_next().await {
-        it.unwrap();
+    while let Some(client) = flood.join_next().await {
+        client.unwrap();
     }
     let (answered, refused) = (
         answered.load(Ordering::Relaxed),
@@ -257,7 +276,7 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
     let foreign_keys = Keys::create(dir.path()).unwrap();
     let foreign_issuer = foreign_keys.issuer(Arc::new(SystemClock)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let counts = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let counts = Arc::new(ResponseCounts::default());
     let mut flood = JoinSet::new();
     for number in 0..16 {
         let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
@@ -280,37 +299,32 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
                     _ => token.clone(),
                 };
                 let response = request_with_token(&host, &token).await;
-                let kind = match response.get(..12).unwrap_or_default() {
-                    b"HTTP/1.1 401" => DENIED,
-                    b"HTTP/1.1 429" => LIMITED,
-                    _ => OTHER,
-                };
-                counts[kind].fetch_add(1, Ordering::Relaxed);
+                counts.record(&response);
             }
         });
     }
-    let count = |kind: usize| counts[kind].load(Ordering::Relaxed);
+    let limited_count = || counts.limited.load(Ordering::Relaxed);
     until_within("the flood to be limited", LIMIT, async || {
-        (count(LIMITED) > 0).then_some(())
+        (limited_count() > 0).then_some(())
     })
     .await;
     let with_abuse = measure_p99(&operator).await;
     report("a flood of forged tokens", baseline, with_abuse);
     assert_new_tokens_are_admitted(&fleet).await;
-    let before = count(LIMITED);
+    let before = limited_count();
     until_within("more forged tokens to be limited", LIMIT, async || {
-        (count(LIMITED) > before).then_some(())
+        (limited_count() > before).then_some(())
     })
     .await;
     stop.store(true, Ordering::Relaxed);
-    while let Some(it) = flood.join_next().await {
-        it.unwrap();
+    while let Some(client) = flood.join_next().await {
+        client.unwrap();
     }
-    println!("flood: {} got 401, {} 429", count(DENIED), count(LIMITED));
-    assert_eq!(count(OTHER), 0, "only 401 and 429 are answered");
+    let denied = counts.denied.load(Ordering::Relaxed);
+    println!("flood: {denied} got 401, {} got 429", limited_count());
+    let other = counts.other.load(Ordering::Relaxed);
+    assert_eq!(other, 0, "only 401 and 429 are answered");
 }
-
-const LIMIT: Duration = Duration::from_mins(2);
 
 /// Sends a request with this token on a new connection, and returns the response.
 async fn request_with_token(host: &str, token: &str) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Tests what a journal proves after a crash, with random and chosen records.
+//! Tests of replaying a journal and of the recovered state of a container, with chosen and random
+//! records.
 
 use super::*;
 use proptest::prelude::*;
@@ -29,15 +30,20 @@ fn ended(incarnation: u64, code: i32) -> Record {
     }
 }
 
-fn judged_cause(history: &ContainerHistory, evidence: Evidence, boot: &str) -> Option<ExitCause> {
-    match judge(history, evidence, boot) {
-        Verdict::Live | Verdict::Ending => None,
-        Verdict::Ended(exit) => Some(exit.cause),
+/// Returns the cause of the end that is recovered, or `None` if the container has not ended.
+fn recovered_cause(
+    history: &ContainerHistory,
+    evidence: Evidence,
+    boot: &str,
+) -> Option<ExitCause> {
+    match recovered_state(history, evidence, boot) {
+        RecoveredState::Live | RecoveredState::Ending => None,
+        RecoveredState::Ended(exit) => Some(exit.cause),
     }
 }
 
 #[test]
-fn each_evidence_gives_its_verdict() {
+fn each_evidence_gives_its_recovered_state() {
     let launching = JournalState::replay([intent(1)])
         .containers
         .remove(&id())
@@ -45,6 +51,7 @@ fn each_evidence_gives_its_verdict() {
     let mut running = launching.clone();
     running.pid = Some(7);
     let success = Evidence::Exited(Exit::of(ExitCause::Success, ""));
+    // Each row is (history, evidence, current boot, recovered cause of the end).
     let table = [
         (&launching, Evidence::Alive, "now", None),
         (&launching, success.clone(), "now", Some(ExitCause::Success)),
@@ -75,7 +82,7 @@ fn each_evidence_gives_its_verdict() {
     ];
     for (history, evidence, boot, expected) in table {
         assert_eq!(
-            judged_cause(history, evidence.clone(), boot),
+            recovered_cause(history, evidence.clone(), boot),
             expected,
             "{evidence:?} {boot}"
         );
@@ -88,7 +95,7 @@ fn the_first_end_is_final() {
     assert_eq!(state.containers[&id()].exit.as_ref().unwrap().code, Some(3));
     let journalled = &state.containers[&id()];
     assert_eq!(
-        judged_cause(journalled, Evidence::Alive, "now"),
+        recovered_cause(journalled, Evidence::Alive, "now"),
         Some(ExitCause::UserError)
     );
 }
@@ -140,8 +147,8 @@ proptest! {
     fn compaction_keeps_the_state(records in records()) {
         let state = JournalState::replay(records);
         prop_assert_eq!(&JournalState::replay(state.to_compact_records()), &state);
-        let mut twice = state.to_compact_records();
-        twice.extend(state.to_compact_records());
-        prop_assert_eq!(&JournalState::replay(twice), &state);
+        let mut repeated_records = state.to_compact_records();
+        repeated_records.extend(state.to_compact_records());
+        prop_assert_eq!(&JournalState::replay(repeated_records), &state);
     }
 }

@@ -1,4 +1,4 @@
-//! Tests that leased work ends before its lease, whatever responses are late or lost.
+//! Tests that leased work ends before its lease expires, even if responses are late or lost.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ proptest! {
     #[test]
     fn no_work_runs_after_the_last_lease(
         lease_ms in 30..100_000_u64,
+        // Each heartbeat: pause after the response, delay of the response, and its outcome.
         heartbeats in proptest::collection::vec((1..40_000_u64, 0..5_000_u64, 0..4_u8), 1..30),
     ) {
         let (mut now_ms, mut last, mut granted_ms) = (1_000, None, None);

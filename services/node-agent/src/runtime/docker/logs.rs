@@ -1,4 +1,4 @@
-//! Copies both output streams of a container from the engine into log segments.
+//! Copies both output streams of a container from the engine into the log segments of the agent.
 //!
 //! The engine puts a timestamp in front of each piece of output. The last timestamp is stored next
 //! to the segments. A later agent continues after that timestamp, even if the engine has rotated
@@ -15,8 +15,8 @@ use bollard::container::LogOutput;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
+use super::container_folder::ContainerFolder;
 use super::engine::{Engine, Fault};
-use super::folder::Folder;
 use super::inspect::{Stage, parse_timestamp};
 use crate::atomic_files;
 use crate::backoff::Backoff;
@@ -28,7 +28,7 @@ const MAX_BATCH: usize = 1024;
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Copies until the container has ended and all output was read.
-pub async fn copy_output(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
+pub async fn copy_output(engine: &Engine, id: &str, folder: &ContainerFolder, limit: u64) {
     let mut backoff = Backoff::default();
     let mut copy = match OutputCopy::open(folder, limit) {
         Ok(copy) => copy,
@@ -164,13 +164,13 @@ fn hash_complete_line(bytes: &[u8]) -> Option<u64> {
 }
 
 struct OutputCopy<'a> {
-    folder: &'a Folder,
+    folder: &'a ContainerFolder,
     segments: Segments,
     position: CopyPosition,
 }
 
 impl<'a> OutputCopy<'a> {
-    fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
+    fn open(folder: &'a ContainerFolder, limit: u64) -> io::Result<Self> {
         let mut position: CopyPosition =
             atomic_files::read_json(&folder.position_file()).unwrap_or_default();
         // Output after the last stored position is read again.
@@ -224,6 +224,7 @@ mod tests {
         }
     }
 
+    /// Opens a stream with these pieces, each with a timestamp and a text. Returns the copied text.
     fn read(position: &mut CopyPosition, pieces: &[&str]) -> String {
         position.repeated = 0;
         let mut bytes = Vec::new();
@@ -235,17 +236,25 @@ mod tests {
 
     #[test]
     fn a_stream_reopened_at_any_point_gives_each_piece_once() {
+        // Each piece is a timestamp of one digit, a space and a text of one letter.
         let pieces = ["1 a", "1 b", "2 c", "3 d", "3 e", "3 f", "4 g"];
-        for first in 0..=pieces.len() {
-            for start in 0..=first {
-                // The stream starts again with all pieces of a timestamp.
+        let last_index = pieces.len() - 1;
+        for first_end in 0..=pieces.len() {
+            for start in 0..=first_end {
+                // The reopened stream starts with all pieces of one timestamp.
+                let timestamp = &pieces[start.min(last_index)][..1];
                 let start = pieces
                     .iter()
-                    .position(|piece| piece[..1] == pieces[start.min(6)][..1]);
+                    .position(|piece| piece.starts_with(timestamp))
+                    .unwrap();
                 let mut position = CopyPosition::default();
-                let first_part = read(&mut position, &pieces[..first]);
-                let second_part = read(&mut position, &pieces[start.unwrap()..]);
-                assert_eq!(format!("{first_part}{second_part}"), "abcdefg", "{first}");
+                let first_part = read(&mut position, &pieces[..first_end]);
+                let second_part = read(&mut position, &pieces[start..]);
+                assert_eq!(
+                    format!("{first_part}{second_part}"),
+                    "abcdefg",
+                    "{first_end}"
+                );
             }
         }
     }
@@ -270,7 +279,7 @@ mod tests {
         assert_eq!(read(&mut position, &reopened[1..]), "");
     }
 
-    fn read_stored(folder: &Folder) -> (u64, String) {
+    fn read_stored(folder: &ContainerFolder) -> (u64, String) {
         let (offset, bytes) = log_segments::read(folder.dir(), 0, 1000, 1000).unwrap();
         (offset, String::from_utf8(bytes).unwrap())
     }
@@ -278,7 +287,7 @@ mod tests {
     #[test]
     fn the_newest_output_remains_across_agents() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().to_owned());
+        let folder = ContainerFolder::new(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 10).unwrap();
         copy.write(b"12345678").unwrap();
         copy.write(b"90abc").unwrap();
@@ -299,7 +308,7 @@ mod tests {
     #[test]
     fn output_after_the_stored_position_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().to_owned());
+        let folder = ContainerFolder::new(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 100).unwrap();
         copy.write(b"stored").unwrap();
         copy.segments.append(b"torn");

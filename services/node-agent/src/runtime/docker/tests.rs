@@ -10,11 +10,11 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use super::container::RUNTIME_DOWN;
+use super::container_lifecycle::RUNTIME_DOWN;
 use super::*;
 use crate::run_as::AgentAccount;
 use crate::runtime::Container;
-use fake_engine::{Behaviour, FakeEngine, Registry, Stage};
+use fake_engine::{Behaviour, FakeEngine, PID, Registry, Stage};
 
 struct Fixture {
     engine: FakeEngine,
@@ -124,7 +124,7 @@ impl Fixture {
     async fn expect_started(&mut self) {
         let event = self.events.recv().await.unwrap();
         assert!(
-            matches!(event.event, Event::Started { pid: 4242, .. }),
+            matches!(event.event, Event::Started { pid: PID, .. }),
             "{event:?}"
         );
     }

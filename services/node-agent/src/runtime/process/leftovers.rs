@@ -1,6 +1,6 @@
-//! Ends the processes that are left of a container without a supervisor or folder. The processes
-//! are identified by more than their process id. The container counts as ended only when all its
-//! processes have ended (I17).
+//! Ends the processes that are left of a container whose supervisor or folder was lost. They are
+//! found by cgroup, process group and mark, because a process id alone may have been reused. The
+//! container counts as ended only when all its processes have ended (I17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use super::{Event, FoundContainer, Processes};
 use crate::atomic_files;
 use crate::container_processes::{self, ContainerProcess};
-use crate::machine::{self, ProcessIdentity};
+use crate::process_identity::{self, ProcessIdentity};
 use crate::supervisor::{EXIT, STARTED, Started, stuck_reason};
 
 /// Maximum number of passes over the members of a process group. Several passes are needed, because
@@ -54,7 +54,7 @@ impl Processes {
             .into_iter()
             .filter(ProcessIdentity::is_alive)
             .flat_map(|leader| {
-                let members = machine::group_members(&leader);
+                let members = process_identity::group_members(&leader);
                 std::iter::once(leader).chain(members)
             });
         let orphans = container_processes::find_all(&self.containers_dir()).into_iter();
@@ -114,7 +114,7 @@ impl Processes {
                 reported = true;
                 let names: Vec<String> = remaining
                     .iter()
-                    .filter_map(|process| machine::describe(process.pid))
+                    .filter_map(|process| process_identity::describe(process.pid))
                     .collect();
                 self.send_event(id, incarnation, Event::Stuck(stuck_reason(&names)))
                     .await;
@@ -242,7 +242,7 @@ fn end_group(leader: &ProcessIdentity) {
         return;
     }
     for _ in 0..MAX_PASSES {
-        let members = machine::group_members(leader);
+        let members = process_identity::group_members(leader);
         if members.is_empty() {
             break;
         }

@@ -64,7 +64,9 @@ const LIMITS: Limits = Limits {
     suspect_ms: 15_000,
     lost_ms: 60_000,
 };
+/// Milliseconds between two steps of the simulation, and their number.
 const STEP_MS: u64 = 5_000;
+const STEPS: u64 = 200;
 
 /// A simulated pool. Each step records losses, then updates the brake, then judges the nodes, like
 /// the service.
@@ -116,13 +118,13 @@ impl SimulatedPool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Also checks that the brake is off after all nodes are back.
+    /// The brake is off again after all nodes are back.
     #[test]
     fn one_incident_never_loses_more_than_the_allowed_part(
         size in 1..60_usize,
         // Each event: step, first node, number of nodes, and whether the nodes are up.
         events in prop::collection::vec(
-            (0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
+            (0..STEPS, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
         ),
     ) {
         let mut up = vec![true; size];
@@ -132,8 +134,11 @@ proptest! {
             last_heartbeat: vec![0; size],
             silent_since: vec![None; size],
         };
-        for step in 0..200 {
-            for (_, first, count, is_up) in events.iter().filter(|event| event.0 == step) {
+        for step in 0..STEPS {
+            for (event_step, first, count, is_up) in &events {
+                if *event_step != step {
+                    continue;
+                }
                 for node in 0..*count {
                     up[(first + node) % size] = *is_up;
                 }
@@ -143,7 +148,7 @@ proptest! {
             let lost = pool.recently_lost(now);
             prop_assert!(!is_incident(lost, size), "{lost} of {size} at {now}");
         }
-        pool.step(200 * STEP_MS, &vec![true; size]);
+        pool.step(STEPS * STEP_MS, &vec![true; size]);
         prop_assert!(!pool.brake.is_on());
         prop_assert!(pool.health.iter().all(|health| *health == Health::Healthy));
     }

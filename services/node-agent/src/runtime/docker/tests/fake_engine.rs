@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
+/// Process id of every container.
+pub const PID: u32 = 4242;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Created,
@@ -251,7 +254,7 @@ impl FakeEngine {
             Stage::Ended(code) => ("exited", started_at, code),
         };
         let state = json!({
-            "Status": status, "Pid": 4242, "StartedAt": started, "FinishedAt": started_at,
+            "Status": status, "Pid": PID, "StartedAt": started, "FinishedAt": started_at,
             "ExitCode": code, "OOMKilled": container.out_of_memory, "Error": "",
         });
         json_response(
@@ -306,6 +309,8 @@ impl FakeEngine {
         self.wait_until_ended(id).await;
         let mut frames = Vec::new();
         for (timestamp, text) in self.read(|state| state.output.clone()) {
+            // A frame has the number of its stream, three zeros, the length of its text in
+            // big-endian order, and the text. Stream 1 is stdout.
             let text = format!("{timestamp} {text}");
             frames.extend_from_slice(&[1, 0, 0, 0]);
             frames.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
