@@ -109,8 +109,8 @@ pub struct Settings {
     /// Command that starts this program for supervisors and task runners; `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
-    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` if this is not set.
-    /// Default none: nothing is exported. A collector on another machine needs https (S3).
+    /// Base address of an OTLP/HTTP collector. A collector on another machine needs https (S3).
+    /// Default: the value of `OTEL_EXPORTER_OTLP_ENDPOINT`, or none, which exports nothing.
     pub otlp_endpoint: Option<String>,
     /// File with the authorities that may sign the certificate of the collector. Default none: the
     /// trust store of the machine.
@@ -122,8 +122,8 @@ pub struct Settings {
     /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
     /// elsewhere. Default `auto`.
     pub log_format: LogFormat,
-    /// Which events are logged, as `tracing` filters have it: `info`, `debug`,
-    /// `info,hayward_service=debug`. Default `info`.
+    /// Filter of the logged events, in the syntax of the Rust crate `tracing-subscriber`: `info`,
+    /// `debug`, `info,hayward_service=debug`. Default `info`.
     pub log_filter: String,
 }
 

@@ -22,6 +22,7 @@ static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     timers.enable_time().build().expect("a runtime")
 });
 
+/// Marks the thread as checking until the guard is dropped, also when the test panics.
 struct CheckGuard;
 
 impl CheckGuard {
@@ -48,25 +49,21 @@ pub fn check(interleavings: usize, test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(test, interleavings);
 }
 
-/// Lets another thread run.
-fn yield_in_check() {
-    if IS_CHECKING.get() {
-        thread::yield_now();
-    }
-}
-
-fn acquire<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+/// Acquires a lock. Inside [`check`] it tries repeatedly and never blocks, because all threads of
+/// shuttle share one thread of the system. Each attempt lets shuttle switch to another thread.
+fn acquire<G>(try_acquire: impl Fn() -> Option<G>, acquire_blocking: impl FnOnce() -> G) -> G {
     if !IS_CHECKING.get() {
-        return wait();
+        return acquire_blocking();
     }
     loop {
-        yield_in_check();
-        if let Some(guard) = attempt() {
+        thread::yield_now();
+        if let Some(guard) = try_acquire() {
             return guard;
         }
     }
 }
 
+/// A mutex whose interleavings [`check`] explores.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -80,6 +77,7 @@ impl<T> Mutex<T> {
     }
 }
 
+/// A reader-writer lock whose interleavings [`check`] explores.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -104,10 +102,11 @@ mod tests {
 
     use super::*;
 
-    fn add_one(count: &Mutex<u32>, in_one_step: bool) {
+    /// Adds one, either under one lock or with a gap between the read and the write.
+    fn add_one(count: &Mutex<u32>, is_atomic: bool) {
         let mut guard = count.lock();
         let next = *guard + 1;
-        if !in_one_step {
+        if !is_atomic {
             drop(guard);
             guard = count.lock();
         }
@@ -115,12 +114,12 @@ mod tests {
     }
 
     /// Returns whether two threads that each add one give two in every interleaving.
-    fn counts_both_increments(in_one_step: bool) -> bool {
+    fn counts_both_increments(is_atomic: bool) -> bool {
         let test = move || {
             let count = Arc::new(Mutex::new(0));
             let threads = [0; 2].map(|_| {
                 let count = Arc::clone(&count);
-                thread::spawn(move || add_one(&count, in_one_step))
+                thread::spawn(move || add_one(&count, is_atomic))
             });
             for thread in threads {
                 thread.join().expect("it ends");
@@ -141,6 +140,7 @@ mod tests {
         let test = || {
             let (sender, mut receiver) = tokio::sync::watch::channel(0);
             let limit = std::time::Duration::from_secs(1);
+            // The timeout never fires, so only a lost change could end this wait.
             let wait = tokio::time::timeout(limit, receiver.changed());
             let _ = future::block_on(wait);
             drop(sender);

@@ -35,6 +35,7 @@ async fn main() -> anyhow::Result<()> {
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
     let server = Embedded::start(settings).await?;
+    // Another process already runs the server of this folder.
     if !server.is_owner() {
         return Ok(());
     }
@@ -51,17 +52,20 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 async fn apply(settings: Settings, root: &Path) -> anyhow::Result<()> {
     let server = Embedded::attach(settings).await?;
     let admin = server.url(DATABASE);
-    let publication = migrations(&root.join("shared/publication/migrations")).await?;
+    let publication = read_migrations(&root.join("shared/publication/migrations")).await?;
     let shared = [SharedMigrations {
         name: "publication",
         migrator: &publication,
     }];
     let mut failures = Vec::new();
+    // The additional schema checks the queries of the crate `publication` itself.
     for name in SERVICES.iter().chain(&["publication"]) {
         let role = name.replace('-', "_");
         let migrator = match *name {
             "publication" => Migrator::with_migrations(Vec::new()),
-            service => migrations(&root.join("services").join(service).join("migrations")).await?,
+            service => {
+                read_migrations(&root.join("services").join(service).join("migrations")).await?
+            }
         };
         let schema = Schema {
             name: &role,
@@ -84,7 +88,8 @@ async fn apply(settings: Settings, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn migrations(folder: &Path) -> anyhow::Result<Migrator> {
+/// Reads the migrations in a folder. A missing folder means no migrations.
+async fn read_migrations(folder: &Path) -> anyhow::Result<Migrator> {
     if !folder.is_dir() {
         return Ok(Migrator::with_migrations(Vec::new()));
     }
@@ -93,22 +98,22 @@ async fn migrations(folder: &Path) -> anyhow::Result<Migrator> {
         .with_context(|| format!("cannot read {}", folder.display()))
 }
 
+/// Prepares a schema. Creates it again if one of its migrations was edited.
 async fn prepare_schema(admin: &str, schema: &Schema<'_>) -> anyhow::Result<()> {
     let schemas = std::slice::from_ref(schema);
-    let edited = match prepare(admin, schemas, &BTreeMap::new()).await {
+    match prepare(admin, schemas, &BTreeMap::new()).await {
+        // A migration was edited after it had been applied. The schema is created again below.
         Err(PrepareError::Migrate {
             source: MigrateError::VersionMismatch(_) | MigrateError::VersionMissing(_),
             ..
-        }) => true,
+        }) => {}
         other => return other.with_context(|| format!("cannot prepare {}", schema.name)),
-    };
-    if edited {
-        let mut connection = PgConnection::connect(admin).await?;
-        let drop = format!("drop schema if exists \"{}\" cascade", schema.name);
-        connection.execute(AssertSqlSafe(drop)).await?;
-        connection.close().await?;
     }
+    let mut connection = PgConnection::connect(admin).await?;
+    let drop_schema = format!("drop schema if exists \"{}\" cascade", schema.name);
+    connection.execute(AssertSqlSafe(drop_schema)).await?;
+    connection.close().await?;
     prepare(admin, schemas, &BTreeMap::new())
         .await
-        .with_context(|| format!("cannot prepare {} anew", schema.name))
+        .with_context(|| format!("cannot prepare {} again", schema.name))
 }

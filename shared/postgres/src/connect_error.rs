@@ -1,5 +1,5 @@
-//! Connection errors with a hint. The driver reports the failure. This module adds which part of
-//! the address is wrong.
+//! The error of a failed database connection, with a hint. The driver reports the failure. This
+//! module adds which part of the address is wrong and how to correct it.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -10,6 +10,8 @@ use sqlx::postgres::PgConnectOptions;
 
 /// SQLSTATE for a missing database.
 pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
+/// SQLSTATE for a client that the server does not let in.
+const INVALID_AUTHORIZATION: &str = "28000";
 
 /// Returns the SQLSTATE of an error.
 pub(crate) fn sql_state(error: &sqlx::Error) -> Option<String> {
@@ -57,6 +59,7 @@ fn describe(options: &PgConnectOptions, error: &sqlx::Error) -> String {
 fn explain(options: &PgConnectOptions, error: &sqlx::Error) -> Option<String> {
     let host = options.get_host();
     let file = root_certificate(options);
+    // The option is a path, or the certificates themselves in PEM, which begin with dashes.
     if let Some(file) = file.as_deref().filter(|file| !file.is_empty())
         && !file.starts_with("-----")
         && let Err(error) = std::fs::metadata(file)
@@ -73,12 +76,13 @@ fn explain(options: &PgConnectOptions, error: &sqlx::Error) -> Option<String> {
              on` with a certificate and a key"
                 .to_owned(),
         ),
+        // The server reports a missing `pg_hba.conf` line for connections without TLS.
         sqlx::Error::Database(error)
-            if error.code().as_deref() == Some("28000")
+            if error.code().as_deref() == Some(INVALID_AUTHORIZATION)
                 && error.message().contains("no encryption") =>
         {
             Some(
-                "it takes nobody without TLS: add `?sslmode=verify-full&sslrootcert=FILE` to the \
+                "it accepts only TLS: add `?sslmode=verify-full&sslrootcert=FILE` to the \
                  address, with the file of the authority that signed its certificate"
                     .to_owned(),
             )
@@ -92,7 +96,7 @@ fn root_certificate(options: &PgConnectOptions) -> Option<String> {
     let url = options.to_url_lossy();
     let mut pairs = url.query_pairs();
     let (_, file) = pairs.find(|(name, _)| name == "sslrootcert")?;
-    // The file is in the notation of the driver.
+    // The driver writes a path as `file: /path`.
     let plain = file.strip_prefix("file: ").map(ToOwned::to_owned);
     Some(plain.unwrap_or_else(|| file.into_owned()))
 }
@@ -121,14 +125,14 @@ fn explain_tls_error(error: &rustls::Error, host: &str, file: Option<&str>) -> S
                 .to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not good yet: look at the clocks of both machines".to_owned()
+            "its certificate is not valid yet: check the clocks of both machines".to_owned()
         }
-        other => format!("its certificate is not believed: {other}"),
+        other => format!("its certificate is not accepted: {other}"),
     }
 }
 
-/// Describes the names of a certificate that is valid for other hosts. These names are written as
-/// in the library: `DnsName("db")`, `IpAddress(::1)`.
+/// Describes a certificate that is valid for other hosts. `names` are its names in the notation of
+/// `rustls`: `DnsName("db")`, `IpAddress(::1)`.
 fn explain_wrong_name(host: &str, names: &[String]) -> String {
     let plain = |name: &String| {
         let inner = name.split_once('(');

@@ -33,6 +33,8 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// Timeout of a stop. After it, the server is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time after which a server without an owner gets SIGQUIT. Usually it is already stopping.
+const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 /// Maximum length of the path of the socket folder, in bytes. A socket path has at most 107 bytes,
 /// including the name that Postgres adds.
 const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
@@ -261,6 +263,7 @@ impl Embedded {
         self.end(&[Signal::SIGQUIT, Signal::SIGKILL]).await;
     }
 
+    /// Sends each signal in turn until the server has ended.
     async fn end(mut self, signals: &[Signal]) {
         let Some(mut ended) = self.ended.take() else {
             return;
@@ -289,6 +292,7 @@ impl Drop for Embedded {
     }
 }
 
+/// Returns the URL of a database. The path of the socket is percent-encoded in it.
 fn url(settings: &Settings, role: &str, database: &str) -> String {
     let directory: String = settings
         .socket_dir()
@@ -325,16 +329,17 @@ fn try_lock_folder(home: &Path) -> Result<Option<File>, EmbeddedError> {
 
 /// Returns the server of this folder if it accepts connections.
 async fn find_ready_server(settings: &Settings) -> Option<Postmaster> {
-    let server = Postmaster::find(&settings.data_dir()).filter(|server| server.ready)?;
+    let server = Postmaster::find(&settings.data_dir()).filter(|server| server.is_ready)?;
     let connection = PgConnection::connect(&url(settings, "postgres", "postgres")).await;
     let _ = connection.ok()?.close().await;
     Some(server)
 }
 
-/// Waits for a server without an owner, which is stopping. The caller holds the lock.
+/// Waits until a server whose owner has died is stopped, and stops it if that takes long. The
+/// caller holds the lock of the folder.
 async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
-    let grace_deadline = Instant::now() + STOP_LIMIT / 4;
-    let mut interrupted = false;
+    let grace_deadline = Instant::now() + ORPHAN_GRACE;
+    let mut is_quit_sent = false;
     // A stale `postmaster.pid` may name another process, so its data directory is checked.
     while let Some(server) = Postmaster::find(&settings.data_dir()) {
         if !is_server_of(server, &settings.data_dir()) {
@@ -343,9 +348,9 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
         if Instant::now() > deadline {
             return Err(EmbeddedError::Slow(settings.home.clone()));
         }
-        if Instant::now() > grace_deadline && !interrupted {
+        if Instant::now() > grace_deadline && !is_quit_sent {
             server.signal(Signal::SIGQUIT);
-            interrupted = true;
+            is_quit_sent = true;
         }
         sleep(POLL_INTERVAL).await;
     }
@@ -362,6 +367,7 @@ fn is_server_of(server: Postmaster, data: &Path) -> bool {
     }
 }
 
+/// Creates the data of a new server.
 async fn init_data(
     settings: &Settings,
     account: Account,
@@ -399,6 +405,7 @@ async fn init_data(
     })
 }
 
+/// Returns the command line of the server.
 fn arguments(settings: &Settings) -> Vec<String> {
     let durable = if settings.durable { "on" } else { "off" };
     // Test servers limit the journal to save disk space.
@@ -434,7 +441,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
     arguments
 }
 
-/// Returns the end of the log on one line.
+/// Returns the last five lines of the log as one line.
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().take(5).collect();

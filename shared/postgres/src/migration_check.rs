@@ -1,6 +1,6 @@
-//! Checks that a migration only expands the schema. Then the previous version works with the new
-//! tables, and a rollback is possible. A contraction, such as a removed column, belongs in a later
-//! version (A17).
+//! Checks that a migration only expands the schema. Then the previous version of the program works
+//! with the new tables, and a rollback is possible. A contraction, such as a removed column,
+//! belongs in a later version (A17).
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,8 @@ pub fn contractions(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the tables and functions that this migration creates, also in text that it executes.
+/// Returns the tables and functions that this migration creates, also in quoted statements that it
+/// executes (`execute 'create function …'`).
 fn created_names(sql: &str) -> BTreeSet<String> {
     let text = sql.to_lowercase().replace('(', " ");
     let mut words = text.split_whitespace().peekable();
@@ -43,7 +44,7 @@ fn created_names(sql: &str) -> BTreeSet<String> {
     created
 }
 
-/// Returns the target of a statement.
+/// Returns the table or function that a statement changes. `None` for other statements.
 fn target_name<'a>(words: &[&'a str]) -> Option<&'a str> {
     let preceding_keyword = match *words.first()? {
         "alter" => "table",
@@ -103,9 +104,7 @@ fn table_contractions(words: &[&str]) -> Vec<String> {
 
 /// Returns whether the action allows more values in a column, as `drop not null` does.
 fn loosens_column(action: &[&str]) -> bool {
-    let pairs = action.windows(2);
-    let mut pairs = pairs.filter(|it| it[0] == "drop");
-    pairs.any(|it| it[1] == "not")
+    action.windows(2).any(|it| it == ["drop", "not"])
 }
 
 fn is_column_without_default(action: &[&str]) -> bool {
@@ -126,7 +125,7 @@ fn adds_constraint(action: &[&str]) -> bool {
     )
 }
 
-/// Splits at commas outside brackets.
+/// Splits the actions of an `alter table` at the commas outside brackets.
 fn split_actions(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut parts) = (0_i32, 0, Vec::new());
     for (index, letter) in text.char_indices() {
@@ -150,6 +149,7 @@ fn strip_comments_and_quotes(sql: &str) -> String {
         .lines()
         .map(|line| line.split("--").next().unwrap_or(""));
     let text = lines.collect::<Vec<_>>().join(" ").to_lowercase();
+    // Every second part is between quotes. An escaped quote (`''`) only adds an empty part.
     let parts = text.split('\'').enumerate();
     let unquoted = parts
         .filter(|(index, _)| index % 2 == 0)

@@ -15,8 +15,8 @@ const STATEMENT_TIMEOUT_MS: u32 = 20_000;
 /// Timeout of a wait for a lock. A writer waits only during another commit, which takes
 /// milliseconds.
 const LOCK_TIMEOUT_MS: u32 = 5_000;
-/// Timeout of an idle transaction, which holds its locks. No code waits for
-/// another event inside a transaction.
+/// Timeout of an idle transaction, which holds its locks. No code waits for another event inside a
+/// transaction.
 const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
 /// Timeout of a wait for a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,6 +72,7 @@ async fn open_pool(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
     PgPoolOptions::new()
         .max_connections(max)
         .acquire_timeout(ACQUIRE_TIMEOUT)
+        // `before_acquire` replaces this test, which would cost a round trip for each acquire.
         .test_before_acquire(false)
         .before_acquire(|connection, metadata| {
             Box::pin(async move {

@@ -1,5 +1,8 @@
 //! Prepares a database, from an empty server to migrated schemas. The preparation can be repeated.
 //!
+//! Each schema has two roles: the owner role, which applies migrations, and the runner role, with
+//! which the service connects.
+//!
 //! Invariants: a runner role can access the rows of its own schema only. Tables belong to the owner
 //! role, so a service cannot alter its tables. Repeated and concurrent runs end in the same state
 //! as a single run.
@@ -17,8 +20,17 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
 use crate::connect_error::{ConnectError, NO_SUCH_DATABASE, sql_state};
 
+/// Creates the roles and the schema of one service.
 const BOOTSTRAP: &str = include_str!("bootstrap.sql");
+/// Grants the runner role access to the rows, after the migrations.
 const RIGHTS: &str = include_str!("rights.sql");
+/// SQLSTATEs of a database that a concurrent run has created: `duplicate_database` from the check,
+/// `unique_violation` from the index.
+const DATABASE_EXISTS: [&str; 2] = ["42P04", "23505"];
+/// SQLSTATEs of a concurrent change of the same role: `internal_error` ("tuple concurrently
+/// updated"), `unique_violation`, `duplicate_object`, `serialization_failure` and
+/// `deadlock_detected`.
+const CONCURRENT_ROLE_CHANGE: [&str; 5] = ["XX000", "23505", "42710", "40001", "40P01"];
 
 /// Advisory lock that serializes preparation within one database. The number is arbitrary.
 const PREPARE_LOCK_KEY: i64 = 0x6861_7977_6172_6401;
@@ -103,7 +115,7 @@ pub async fn prepare(
         create_roles(&mut connection, schema.name, password).await?;
         migrate(&mut connection, schema).await?;
     }
-    // Closing releases the lock, here and at every early return.
+    // The end of the connection releases the lock, here and at every early return.
     connection.close().await.map_err(PrepareError::Address)
 }
 
@@ -193,8 +205,8 @@ async fn create(options: &PgConnectOptions, template: &str) -> Result<(), Prepar
         quote_identifier(template)
     );
     match maintenance.execute(AssertSqlSafe(create)).await {
-        // A concurrent start was faster. The error comes from the check or from the unique index.
-        Err(error) if matches!(sql_state(&error).as_deref(), Some("42P04" | "23505")) => {}
+        // A concurrent run has created the database.
+        Err(error) if has_sql_state(&error, &DATABASE_EXISTS) => {}
         Err(error) => return Err(to_error(error)),
         Ok(_) => tracing::debug!(database = name, "database created"),
     }
@@ -212,10 +224,15 @@ async fn connect_maintenance(options: &PgConnectOptions) -> Result<PgConnection,
     options.clone().database("postgres").connect().await
 }
 
+fn has_sql_state(error: &sqlx::Error, codes: &[&str]) -> bool {
+    sql_state(error).is_some_and(|code| codes.contains(&code.as_str()))
+}
+
 fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// Creates the roles and the schema. Repeats the attempt after a conflict with a concurrent run.
 async fn create_roles(
     connection: &mut PgConnection,
     schema: &str,
@@ -227,15 +244,11 @@ async fn create_roles(
     };
     let mut attempt = 1;
     loop {
-        match bootstrap(connection, schema, password).await {
-            // A concurrent start for another database of this server has changed the same role. Its
+        match run_bootstrap(connection, schema, password).await {
+            // A concurrent run for another database of this server has changed the same role. Its
             // change is the one that we want, so the next attempt finds it.
             Err(error)
-                if attempt < ROLE_ATTEMPTS
-                    && matches!(
-                        sql_state(&error).as_deref(),
-                        Some("XX000" | "23505" | "42710" | "40001" | "40P01")
-                    ) =>
+                if attempt < ROLE_ATTEMPTS && has_sql_state(&error, &CONCURRENT_ROLE_CHANGE) =>
             {
                 attempt += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -245,7 +258,8 @@ async fn create_roles(
     }
 }
 
-async fn bootstrap(
+/// Runs [`BOOTSTRAP`], which reads its parameters from settings of the session.
+async fn run_bootstrap(
     connection: &mut PgConnection,
     schema: &str,
     password: &str,

@@ -12,8 +12,8 @@ use hayward_postgres::{
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection};
 
-// The migrations `one` and `two` create a table `thing`. The shared migrations `both` create a
-// table `heard` in each schema.
+// The migrations of `one` and of `two` each create a table `thing`. The shared migrations `both`
+// create a table `heard` in each schema.
 static ONE: Migrator = sqlx::migrate!("tests/migrations/one");
 static TWO: Migrator = sqlx::migrate!("tests/migrations/two");
 static BOTH: Migrator = sqlx::migrate!("tests/migrations/both");
@@ -56,6 +56,7 @@ async fn open(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
 }
 
+/// Runs a statement that must fail. Returns the SQLSTATE of the refusal.
 async fn refused_code(connection: &mut PgConnection, sql: &'static str) -> String {
     let error = sqlx::raw_sql(sql).execute(connection).await.expect_err(sql);
     let code = error
@@ -177,6 +178,7 @@ async fn an_edited_migration_is_refused() {
     prepare(&admin, &SCHEMAS[..1], &BTreeMap::new())
         .await
         .unwrap();
+    // The migration 1 of `both` differs from the applied migration 1 of `one`.
     let edited = [Schema {
         migrator: &BOTH,
         ..SCHEMAS[0]
@@ -203,14 +205,15 @@ async fn a_pool_has_timeouts_and_a_name() {
         .await
         .unwrap();
     assert_eq!(name, "hayward one");
-    let unbounded: i64 = sqlx::query_scalar(
+    // A timeout of 0 means that there is none.
+    let unlimited: i64 = sqlx::query_scalar(
         "select count(*) from pg_settings where setting = '0' and name in
          ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')",
     )
     .fetch_one(&pool)
     .await
     .unwrap();
-    assert_eq!(unbounded, 0);
+    assert_eq!(unlimited, 0);
     server.stop().await;
 }
 
@@ -227,8 +230,8 @@ async fn an_aborted_migration_leaves_a_usable_system() {
     )
     .unwrap();
     let second = folder.join("0002_half.sql");
-    let half = "alter table whole add column more int; create table half (id int);";
-    std::fs::write(&second, format!("{half} select 1 / 0;")).unwrap();
+    let second_sql = "alter table whole add column more int; create table half (id int);";
+    std::fs::write(&second, format!("{second_sql} select 1 / 0;")).unwrap();
     let prepare_halves = async || {
         let migrator = Migrator::new(folder.as_path()).await.unwrap();
         let schemas = [Schema {
@@ -252,15 +255,18 @@ async fn an_aborted_migration_leaves_a_usable_system() {
         .fetch_one(&mut owner)
         .await
         .unwrap();
-    assert_eq!(count, 1, "the first is there, and nothing of the second");
-    // The previous service continues with its rows after it gets its privileges.
+    assert_eq!(
+        count, 1,
+        "the first migration is recorded, and nothing of the second remains"
+    );
+    // Without the second migration, the previous version of the service can use its table.
     std::fs::remove_file(&second).unwrap();
     prepare_halves().await.unwrap();
     let mut runner = open(&server.role_url("halves", "halves")).await;
     let insert = sqlx::raw_sql("insert into whole (id) values (1)");
     insert.execute(&mut runner).await.unwrap();
 
-    std::fs::write(&second, half).unwrap();
+    std::fs::write(&second, second_sql).unwrap();
     prepare_halves().await.unwrap();
     let rows: i64 = sqlx::query_scalar("select count(*) from whole where more is null")
         .fetch_one(&mut runner)

@@ -14,7 +14,7 @@ use sqlx::{Connection, PgConnection};
 
 /// Creates a folder in the temporary directory of the system, which the account of the server can
 /// reach.
-fn home() -> tempfile::TempDir {
+fn create_home() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     tempfile::Builder::new()
         .prefix("hayward-pg-")
@@ -97,7 +97,7 @@ async fn owner_process() {
 
 #[tokio::test]
 async fn rows_survive_a_stop() {
-    let home = home();
+    let home = create_home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
     execute(
         &server,
@@ -115,7 +115,7 @@ async fn rows_survive_a_stop() {
 
 #[tokio::test]
 async fn a_second_start_attaches_and_stops_nothing() {
-    let home = home();
+    let home = create_home();
     let first = Embedded::start(settings(home.path())).await.unwrap();
     let second = Embedded::start(settings(home.path())).await.unwrap();
     assert!(first.is_owner() && !second.is_owner());
@@ -127,7 +127,7 @@ async fn a_second_start_attaches_and_stops_nothing() {
 
 #[tokio::test]
 async fn starts_at_the_same_moment_share_one_server() {
-    let home = home();
+    let home = create_home();
     let (one, two, three) = tokio::join!(
         Embedded::start(settings(home.path())),
         Embedded::start(settings(home.path())),
@@ -147,7 +147,7 @@ async fn starts_at_the_same_moment_share_one_server() {
 
 #[tokio::test]
 async fn a_killed_owner_leaves_no_server_and_loses_no_row() {
-    let home = home();
+    let home = create_home();
     let mut owners = 0;
     for _ in 0..2 {
         let (mut owner, pid) = spawn_owner_process(home.path());
@@ -166,7 +166,7 @@ async fn a_killed_owner_leaves_no_server_and_loses_no_row() {
 
 #[tokio::test]
 async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
-    let home = home();
+    let home = create_home();
     let (mut owner, pid) = spawn_owner_process(home.path());
     owner.kill().unwrap();
     owner.wait().unwrap();
@@ -179,7 +179,7 @@ async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
 
 #[tokio::test]
 async fn a_killed_server_is_detected_and_recovers() {
-    let home = home();
+    let home = create_home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
     execute(
         &server,
@@ -199,7 +199,7 @@ async fn a_killed_server_is_detected_and_recovers() {
 #[tokio::test]
 async fn root_hands_the_server_to_an_unprivileged_account() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let home = home();
+    let home = create_home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
     let owner = std::fs::metadata(format!("/proc/{}", server.pid()))
         .unwrap()
@@ -221,12 +221,12 @@ async fn root_hands_the_server_to_an_unprivileged_account() {
 }
 
 #[tokio::test]
-async fn a_folder_the_server_cannot_reach_is_named() {
+async fn the_error_names_a_folder_that_the_server_cannot_reach() {
     use std::os::unix::fs::PermissionsExt;
     if !nix::unistd::Uid::effective().is_root() {
         return; // Without root, the server has the account of this test.
     }
-    let home = home();
+    let home = create_home();
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let error = Embedded::start(settings(home.path())).await.unwrap_err();
     assert!(

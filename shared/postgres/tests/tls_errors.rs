@@ -1,5 +1,5 @@
-//! Messages about a database whose identity cannot be verified (S25). The test server speaks the
-//! Postgres protocol up to TLS, with various certificates.
+//! Error messages of connections that fail because of TLS (S25). The test server speaks the
+//! Postgres protocol only until TLS begins, with various certificates.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -14,6 +14,8 @@ use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+
+const PASSWORD: &str = "sesame";
 
 /// An authority and the file with its certificate.
 struct Authority {
@@ -36,6 +38,7 @@ impl Authority {
         }
     }
 
+    /// Creates a TLS acceptor with a certificate for `name`, which ends with the year `last_year`.
     fn acceptor_for(&self, name: &str, last_year: i32) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -77,6 +80,7 @@ async fn start_server(mode: TlsMode) -> u16 {
 }
 
 async fn handle_connection(mut stream: TcpStream, mode: TlsMode) -> std::io::Result<()> {
+    // An SSLRequest has 8 bytes. The response is one byte: `S` for TLS, `N` for no TLS.
     let mut request = [0; 8];
     stream.read_exact(&mut request).await?;
     match mode {
@@ -87,6 +91,7 @@ async fn handle_connection(mut stream: TcpStream, mode: TlsMode) -> std::io::Res
             drop(acceptor.accept(stream).await?);
         }
         TlsMode::TlsOnly => {
+            // An ErrorResponse: type, length, fields that each end with a zero byte, a zero byte.
             let fields: String = [
                 "SFATAL",
                 "C28000",
@@ -105,19 +110,21 @@ async fn handle_connection(mut stream: TcpStream, mode: TlsMode) -> std::io::Res
     Ok(())
 }
 
+/// Returns the message of a failed connection. It is the same for every kind of connection and
+/// does not contain the password.
 async fn connect_message(url: &str) -> String {
     let pool_message = connect(url, 1).await.unwrap_err().to_string();
     let message = connect_one(url).await.unwrap_err().to_string();
     assert_eq!(pool_message, message);
     let result = prepare(url, &[], &std::collections::BTreeMap::new()).await;
     assert_eq!(result.unwrap_err().to_string(), message);
-    assert!(!message.contains("sesame"), "{message}");
+    assert!(!message.contains(PASSWORD), "{message}");
     message
 }
 
 /// The message also names the correction (S25).
 #[tokio::test]
-async fn the_fault_of_a_certificate_is_named() {
+async fn the_message_names_the_fault_of_a_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (
         Authority::new(dir.path(), "own"),
@@ -126,7 +133,7 @@ async fn the_fault_of_a_certificate_is_named() {
     let host = "localhost";
     let address = |port: u16, host: &str, file: &Path| {
         let file = file.display();
-        format!("postgres://a:sesame@{host}:{port}/b?sslmode=verify-full&sslrootcert={file}")
+        format!("postgres://a:{PASSWORD}@{host}:{port}/b?sslmode=verify-full&sslrootcert={file}")
     };
 
     let port = start_server(TlsMode::Tls(own.acceptor_for(host, 2100))).await;
@@ -153,7 +160,7 @@ async fn the_fault_of_a_certificate_is_named() {
     assert!(ended.contains("pg_reload_conf"), "{ended}");
 }
 
-/// A service verifies the server like its administrator (S25).
+/// A service verifies the server in the same way as its administrator (S25).
 #[test]
 fn the_address_of_a_role_has_the_trust_settings_of_the_admin() {
     let admin = "postgres://a:b@db:5432/hayward?sslmode=verify-full&sslrootcert=/keys/tls/ca.pem";
@@ -172,13 +179,13 @@ fn the_address_of_a_role_has_the_trust_settings_of_the_admin() {
 #[tokio::test]
 async fn a_server_and_a_client_without_tls_get_different_messages() {
     let port = start_server(TlsMode::NoTls).await;
-    let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=verify-full");
+    let url = format!("postgres://a:{PASSWORD}@localhost:{port}/b?sslmode=verify-full");
     let without = connect_message(&url).await;
     assert!(without.contains("speaks no TLS"), "{without}");
 
     let port = start_server(TlsMode::TlsOnly).await;
-    let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=disable");
+    let url = format!("postgres://a:{PASSWORD}@localhost:{port}/b?sslmode=disable");
     let refused = connect_message(&url).await;
-    let expected = "takes nobody without TLS: add `?sslmode=verify-full";
+    let expected = "accepts only TLS: add `?sslmode=verify-full";
     assert!(refused.contains(expected), "{refused}");
 }

@@ -9,15 +9,15 @@
 
 mod attribution;
 mod check;
+pub(crate) mod queries;
 pub mod record;
 mod refusals;
 mod route;
-pub(crate) mod rows;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward_service::http::request_actor::{CommandOrigin, RefusalObserver};
+use hayward_service::http::request_origin::{CommandOrigin, RefusalObserver};
 use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;

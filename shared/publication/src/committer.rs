@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::http::request_actor::{self, CommandOrigin};
+use hayward_service::http::request_origin::{self, CommandOrigin};
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
@@ -72,8 +72,8 @@ pub trait Ledger: Sized + Send + 'static {
         Vec::new()
     }
 
-    /// Returns the number of row changes. If it is 0 and no entry changed, no commit takes place. A
-    /// command that adds row changes gets its own audit record.
+    /// Returns the number of row changes. Without row changes and changed entries, no commit takes
+    /// place. A command that adds row changes gets its own audit record.
     fn count_changes(rows: &Self::Rows) -> usize;
 
     /// Writes the rows of one batch. The committer writes entries and fence in the same
@@ -105,6 +105,7 @@ pub struct Moment {
     pub epoch: u64,
 }
 
+/// Settings of a committer.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Name of the service, for telemetry.
@@ -240,6 +241,7 @@ impl<C: Send + 'static> Handle<C> {
         })
     }
 
+    /// Puts a command into the queue and waits for its response.
     async fn send<T: Send + 'static>(
         &self,
         if_generation: Option<Generation>,
@@ -247,8 +249,8 @@ impl<C: Send + 'static> Handle<C> {
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         let (reply, response) = oneshot::channel();
-        let command_origin = request_actor::current();
-        let origin = command_origin.as_ref().map(|it| Arc::clone(&it.origin));
+        let command_origin = request_origin::current();
+        let request = command_origin.as_ref().map(|it| Arc::clone(&it.request));
         let (conditions, refusal) =
             Conditions::for_request(command_origin.as_ref(), if_generation)?.unzip();
         let queued = QueuedCommand {
@@ -265,11 +267,12 @@ impl<C: Send + 'static> Handle<C> {
             })?;
         let response = response.instrument(metrics::commit_span());
         if let Ok(result) = response.await {
-            if let (Ok(done), Some(origin)) = (&result, origin) {
-                origin.record_revision(done.revision);
+            if let (Ok(done), Some(request)) = (&result, request) {
+                request.record_revision(done.revision);
             }
             return result;
         }
+        // A refused command drops its reply. The reason comes through the channel of its conditions.
         let refused = match refusal {
             Some(refusal) => refusal.await.ok(),
             None => None,

@@ -21,7 +21,8 @@ use crate::publisher::Poll;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SinceQuery {
-    /// The `cursor` of the last answer; without it, or with one that is not known, everything.
+    /// The `cursor` of the last answer. Without it, or with an unknown cursor, the answer has all
+    /// entries.
     #[serde(default)]
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
@@ -92,6 +93,7 @@ pub async fn respond(
 
 /// Joins stored bodies into a response without serializing them again.
 fn to_json(delta: &Delta, cursor: &str) -> String {
+    // The sizes are estimates with some room for punctuation, so that the text rarely grows.
     let size: usize = delta
         .changed
         .iter()

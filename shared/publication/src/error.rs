@@ -1,4 +1,4 @@
-//! Errors between a command and its commit.
+//! Why a command is not committed.
 
 use std::fmt;
 
@@ -38,28 +38,32 @@ impl WentBack {
     }
 }
 
+/// Why a command was refused or not committed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// Another replica leads, or no replica leads yet.
     #[error("this replica does not lead at the moment")]
     Standby,
     /// The commit failed or its outcome is unknown: retry with the same key (R5).
-    #[error("the change could not be committed; ask again")]
+    #[error("the change could not be committed; send the request again")]
     Unavailable,
     /// The queue of commands is full (I25).
     #[error("too many changes wait to be committed")]
     Busy,
     /// The service is not at the revision of `If-Revision` (A10).
-    #[error("asked for at revision {expected}, and the service is at {current}; look again")]
+    #[error(
+        "the request is for revision {expected}, and the service is at {current}; read the \
+         current state first"
+    )]
     Moved { expected: u64, current: u64 },
     /// The entry has changed since the caller read it (A5).
-    #[error("it was changed since it was read; look again")]
+    #[error("the entry has changed since it was read; read it again")]
     Changed,
     /// `If-Revision` is invalid (A10).
     #[error("{}", .0.detail)]
     InvalidCondition(Box<Problem>),
     /// The command has no dry run (A10).
-    #[error("this has no dry run; nothing was done")]
+    #[error("this change has no dry run; nothing was changed")]
     NoDryRun,
     /// The database is older than what was seen before. The service writes nothing until an
     /// operator decides (R9).
@@ -80,7 +84,8 @@ impl From<CommitError> for Problem {
             CommitError::Changed => Problem::new(Code::PreconditionFailed, text),
             CommitError::InvalidCondition(problem) => *problem,
             CommitError::NoDryRun => {
-                Problem::new(Code::Invalid, text).at("/query/dry_run", "leave it out to do it")
+                let detail = "leave it out to make the change";
+                Problem::new(Code::Invalid, text).at("/query/dry_run", detail)
             }
             CommitError::WentBack(found) => Problem::new(Code::WentBack, text)
                 .with(LINEAGE, found.lineage.to_string())

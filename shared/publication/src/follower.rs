@@ -28,11 +28,11 @@ pub struct Source {
     pub path: String,
 }
 
-/// Key among the stored positions. It exists if an operator has started another history. Neighbours
-/// may not know that history yet (R9).
+/// Key among the stored positions. It marks that an operator has started another history of this
+/// service, which neighbours may not know yet (R9).
 pub const HISTORY_DECISION: &str = "decided";
 
-/// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
+/// Follows `source` while this replica leads, until shutdown. `absorb` commits one update.
 pub async fn follow<T, F, A>(
     source: Source,
     client: Client,
@@ -201,7 +201,7 @@ fn evidence_of_neighbour(
     };
     is_trusted.then(|| WentBack {
         lineage: publisher.lineage(),
-        evidence: format!("{} are not told any more: {found}", source.name),
+        evidence: format!("the publisher of {} has stopped: {found}", source.name),
     })
 }
 
@@ -225,6 +225,7 @@ impl Backoff {
             self.logged_at = Some(Instant::now());
             tracing::warn!(source = source.name, fault, "cannot follow");
         }
+        // 40 ms after the first failure, doubled after each further one, up to 1 s.
         let max_pause_ms = (20_u64 << self.failures.min(6)).min(1000);
         let pause_ms = rand::random_range(max_pause_ms / 2..=max_pause_ms);
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;

@@ -51,8 +51,8 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     }
 }
 
-/// Returns the bound of the queue. It reports a violation before the limit at which commands are
-/// refused.
+/// Returns the bound of the queue. It is 90 % of the limit at which commands are refused, so that a
+/// violation is reported before that.
 fn queue_bound(waiting: usize, limit: usize) -> Bound {
     let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Bound {
@@ -62,7 +62,8 @@ fn queue_bound(waiting: usize, limit: usize) -> Bound {
     }
 }
 
-/// Returns the bound of open file descriptors. The kernel counts them, so that leaks are included.
+/// Returns the bound of open file descriptors, 90 % of the limit of the process. The kernel counts
+/// them, so that leaks are included.
 fn descriptor_bound(open: Option<(u64, u64)>) -> Option<Bound> {
     let (current, limit) = open?;
     Some(Bound {

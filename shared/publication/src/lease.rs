@@ -1,10 +1,12 @@
 //! The writer's lease: one row with holder, epoch and expiry. Only the clock of the database
-//! decides about the expiry. The deadline of this process is never later (R4).
+//! decides about the expiry (R4).
 
 use std::time::{Duration, Instant};
 
 use sqlx::{PgExecutor, PgPool};
 use uuid::Uuid;
+
+use crate::WentBack;
 
 /// A term of leadership.
 #[derive(Debug, Clone, Copy)]
@@ -12,7 +14,8 @@ pub struct Term {
     pub epoch: i64,
     pub lineage: Uuid,
     pub revision: i64,
-    /// Monotonic deadline. It counts from before the request was sent.
+    /// Monotonic deadline of the lease. It counts from before the request was sent, so it is never
+    /// later than the expiry by the clock of the database.
     pub until: Instant,
 }
 
@@ -106,6 +109,7 @@ pub struct History {
     pub went_back: Option<String>,
 }
 
+/// Reads the lineage, and whether the history is stopped.
 pub async fn read_history(pool: &PgPool) -> Result<History, sqlx::Error> {
     sqlx::query_as!(History, "select lineage, went_back from writer")
         .fetch_one(pool)
@@ -123,4 +127,28 @@ pub async fn stop_history(pool: &PgPool, lineage: Uuid, evidence: &str) -> Resul
     .execute(pool)
     .await
     .map(drop)
+}
+
+/// Returns evidence that the rows are older than what this process has seen (R9).
+pub fn detect_older_rows(
+    term: &Term,
+    last_term: Option<&Term>,
+    seen_revision: i64,
+) -> Option<WentBack> {
+    let last_term = last_term.filter(|last| last.lineage == term.lineage)?;
+    let evidence = if term.revision < seen_revision {
+        format!(
+            "this service has seen revision {seen_revision}, the database holds {}",
+            term.revision
+        )
+    } else if term.epoch <= last_term.epoch {
+        format!(
+            "this service has led in term {}, the database gives out {} once more",
+            last_term.epoch, term.epoch
+        )
+    } else {
+        return None;
+    };
+    let lineage = term.lineage;
+    Some(WentBack { lineage, evidence })
 }

@@ -7,7 +7,7 @@
 //! without the lease commits nothing.
 //!
 //! Readers are served from memory ([`publisher`], [`endpoint`]). A neighbour follows with long
-//! polls ([`follower`]) and absorbs updates idempotently ([`followed`]). Pure code computes the
+//! polls ([`follower`]) and applies updates idempotently ([`followed`]). Pure code computes the
 //! responses ([`published`], [`update`]). Property tests prove that all readers reach the same end
 //! state and see only whole transactions. Readers never go backwards, and full and delta updates
 //! are equivalent.
@@ -16,9 +16,9 @@
 
 pub mod audit;
 pub mod changes;
-mod clock;
 pub mod committer;
 pub mod cursor;
+mod database_clock;
 pub mod endpoint;
 pub mod error;
 pub mod followed;
@@ -30,17 +30,17 @@ mod locks;
 pub mod min_revision;
 pub mod published;
 pub mod publisher;
-mod rows;
+mod queries;
 pub mod service;
 pub mod stale_responses;
 pub mod status;
 pub mod update;
 
-pub use clock::DatabaseClock;
 pub use committer::{
     Batch, Committed, Committer, DryRunSupport, Generation, Handle, Ledger, Moment, Reply, Wake,
 };
 pub use cursor::Cursor;
+pub use database_clock::DatabaseClock;
 pub use error::{CommitError, WENT_BACK, WentBack};
 pub use followed::{Change, Followed};
 pub use keyed_notify::KeyedNotify;

@@ -13,10 +13,18 @@ pub use by_revision::Changed;
 /// Body of an entry in its sent form. `None` for a removal that readers may still need.
 pub type Body = Option<Arc<RawValue>>;
 
+/// State of an entry after its last change.
+#[derive(Debug)]
+struct EntryState {
+    revision: u64,
+    body: Body,
+}
+
+/// The entries of one scope.
 #[derive(Debug, Default)]
 struct Scope {
-    /// Entries by key, with the revision of the last change.
-    entries: BTreeMap<Arc<str>, (u64, Body)>,
+    entries: BTreeMap<Arc<str>, EntryState>,
+    /// Keys in order of the last change, removals included.
     by_revision: BTreeSet<(u64, Arc<str>)>,
     /// Number of entries that are not removed.
     live_count: usize,
@@ -60,15 +68,17 @@ impl Published {
         if body.is_some() {
             scope.owners.remove(&key);
         }
-        if let Some((old, before)) = scope.entries.insert(key.clone(), (revision, body)) {
-            scope.by_revision.remove(&(old, key.clone()));
-            scope.live_count -= usize::from(before.is_some());
+        let state = EntryState { revision, body };
+        if let Some(before) = scope.entries.insert(key.clone(), state) {
+            scope.by_revision.remove(&(before.revision, key.clone()));
+            scope.live_count -= usize::from(before.body.is_some());
         }
         scope.by_revision.insert((revision, key));
     }
 
     pub fn get(&self, scope: &str, key: &str) -> Option<&Arc<RawValue>> {
-        self.scopes.get(scope)?.entries.get(key)?.1.as_ref()
+        let entry = self.scopes.get(scope)?.entries.get(key)?;
+        entry.body.as_ref()
     }
 
     /// Returns entries of a scope in order of key. They begin after the key `after`.
@@ -85,7 +95,7 @@ impl Published {
         entries
             .into_iter()
             .flat_map(move |entries| entries.range((start.clone(), std::ops::Bound::Unbounded)))
-            .filter_map(|(key, (_, body))| body.as_ref().map(|body| (&**key, body)))
+            .filter_map(|(key, entry)| entry.body.as_ref().map(|body| (&**key, body)))
     }
 
     pub fn len(&self, scope: &str) -> usize {
@@ -113,12 +123,12 @@ impl Published {
             delta.changed = scope
                 .entries
                 .iter()
-                .filter_map(|(key, (_, body))| body.clone().map(|body| (key.clone(), body)))
+                .filter_map(|(key, entry)| entry.body.clone().map(|body| (key.clone(), body)))
                 .collect();
             return delta;
         };
         for (_, key) in scope.by_revision.range((known + 1, Arc::from(""))..) {
-            match &scope.entries[key].1 {
+            match &scope.entries[key].body {
                 Some(body) => delta.changed.push((key.clone(), body.clone())),
                 None => delta.removed.push(key.clone()),
             }
@@ -134,7 +144,7 @@ impl Published {
                 .by_revision
                 .iter()
                 .take_while(|(at, _)| *at <= revision)
-                .filter(|(_, key)| scope.entries[key].1.is_none())
+                .filter(|(_, key)| scope.entries[key].body.is_none())
                 .cloned()
                 .collect();
             for (at, key) in pruned {

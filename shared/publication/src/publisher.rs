@@ -58,6 +58,7 @@ pub struct Poll<'a> {
     pub trusted: bool,
 }
 
+/// The published maps at one revision. They change together.
 #[derive(Default)]
 struct Maps {
     lineage: Uuid,
@@ -67,11 +68,14 @@ struct Maps {
     published: BTreeMap<&'static str, Published>,
 }
 
+/// The published state of one service, and its waiting readers.
 pub struct Publisher {
     maps: RwLock<Maps>,
     role: watch::Sender<PublisherRole>,
     revision: watch::Sender<u64>,
+    /// Senders that wake waiting readers, by publication and scope. The value is the revision.
     subscriptions: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
+    /// Positions up to which neighbours had been read at the last commit.
     positions: Mutex<BTreeMap<String, Cursor>>,
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
     /// Name of the service, for telemetry.
@@ -209,6 +213,7 @@ impl Publisher {
         }
     }
 
+    /// Returns the changes since the cursor of the reader, without waiting.
     fn read_updates(&self, poll: Poll<'_>) -> Result<(Delta, Cursor), CommitError> {
         let Poll {
             publication,
@@ -242,6 +247,7 @@ impl Publisher {
         let since = position
             .map(|position| position.revision)
             .filter(|at| *at <= current.revision);
+        // Why a reader with a cursor gets a full update, if it does.
         let cause = match (cursor, position) {
             (None, _) => None,
             (Some(_), None) => Some("other_history"),
@@ -396,7 +402,9 @@ impl Publisher {
                 }
                 if changed_scopes
                     .last()
-                    .is_none_or(|last| last.0 != publication || last.1 != scope)
+                    .is_none_or(|(last_publication, last_scope)| {
+                        *last_publication != publication || *last_scope != scope
+                    })
                 {
                     changed_scopes.push((publication, scope));
                 }
@@ -432,7 +440,7 @@ fn parse_body<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
     match serde_json::from_str(body.get()) {
         Ok(entry) => Some(entry),
         Err(error) => {
-            tracing::error!(%error, "a published entry does not read as its own type");
+            tracing::error!(%error, "a published entry cannot be parsed as its own type");
             None
         }
     }

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 /// stale.
 pub const WAIT_SECONDS: u64 = 10;
 
-/// `{ cursor, full, changed, removed }`. A full update holds every entry there is; whatever it does
-/// not name is gone. A delta holds the last state of each entry that changed.
+/// `{ cursor, full, changed, removed }`. A full update has all entries; an entry that is not in it
+/// does not exist. A delta has the last state of each changed entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Update<T> {
-    /// Ask again with this.
+    /// Position after this update; the `since` of the next request.
     pub cursor: String,
     pub full: bool,
     pub changed: BTreeMap<String, T>,

@@ -5,6 +5,8 @@
 mod audit;
 #[path = "committer/commits.rs"]
 mod commits;
+#[path = "committer/database_went_back.rs"]
+mod database_went_back;
 #[path = "committer/fixture.rs"]
 mod fixture;
 #[path = "committer/leadership.rs"]

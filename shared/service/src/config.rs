@@ -1,12 +1,12 @@
 //! Settings of a process, from weakest to strongest: defaults, a TOML file, the environment, flags.
 //!
-//! An unknown setting is an error that names it and its source, so that a misspelled limit never
-//! silently becomes a default (S4). The known names are those of the serialized default value,
-//! because `flatten` and `deny_unknown_fields` do not work together. Therefore a settings struct
-//! needs `#[serde(default)]` and may not skip fields during serialization.
+//! An unknown setting is an error that names the setting and its source. A misspelled limit
+//! therefore never becomes its default silently (S4). The known names are the fields of the
+//! serialized default value, because serde cannot combine `flatten` with `deny_unknown_fields`. A
+//! settings struct needs `#[serde(default)]` and may not skip fields during serialization.
 //!
-//! One environment serves all programs: [`read`] describes which variable belongs to which program.
-//! The comment of a field is its text in `--help` and `hayward config explain`.
+//! All programs can share one environment: [`read`] describes which variable belongs to which
+//! program. The comment of a field is its text in `--help` and `hayward config explain`.
 
 mod database_url;
 mod help;
@@ -34,71 +34,73 @@ pub use layers::{Outcome, read};
 /// struct Settings {
 ///     #[serde(flatten)]
 ///     server: hayward_service::ServerSettings,
-///     /// What it means, with its unit and why it has its default.
+///     /// Meaning, unit, and default with its reason.
 ///     own_setting: u32,
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerSettings {
-    /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
-    /// an address others can reach is chosen, never inherited (S3).
+    /// Address and port to listen on. Default `127.0.0.1:0`: any free port, reachable only from
+    /// this machine. An address that other machines can reach must be set explicitly (S3).
     pub listen: SocketAddr,
-    /// Address of the database, `postgres://role@host/name`. Default none: a service that needs a
-    /// database reports the missing setting and uses no other database. An address on another
-    /// machine needs `?sslmode=verify-full&sslrootcert=FILE` (S25).
+    /// Address of the database, `postgres://role@host/name`. Default none; a service that needs a
+    /// database then reports the missing setting. A database on another machine needs
+    /// `?sslmode=verify-full&sslrootcert=FILE` (S25).
     pub database_url: Option<String>,
     /// Directory with the issuer's public key and this service's token. Default none.
     pub keys: Option<PathBuf>,
-    /// Allows an address others can reach without TLS, and a database or a collector on another
-    /// machine without it. Default false (S3).
+    /// Allows connections without TLS: to this service from other machines, and from this service
+    /// to a database or a collector on another machine. Default false (S3).
     pub allow_insecure: bool,
-    /// File with the certificate chain in PEM to serve TLS with; read again when it changes.
-    /// Default none: only an address of this machine alone is served.
+    /// File with the certificate chain of this service in PEM; it is read again when it changes.
+    /// Default none: without TLS, `listen` must be an address that only this machine can reach.
     pub tls_certificate: Option<PathBuf>,
-    /// File with the key of that certificate in PEM; read again when it changes. Default none.
+    /// File with the private key of `tls_certificate` in PEM; it is read again when it changes.
+    /// Default none.
     pub tls_key: Option<PathBuf>,
-    /// Requests each caller may make in a second, and five times as many in one burst (S28).
-    /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
+    /// Maximum requests per second of one caller, with bursts of five times as many (S28).
+    /// Services and task runners are exempt. Default 2,000; 0: no limit.
     pub requests_per_second: u32,
-    /// Requests without a good token that are made from one address in a second, and five times as
-    /// many in one burst (S28). Good tokens are not counted. Default 50; 0: no limit.
+    /// Maximum requests per second without a valid token from one address, with bursts of five
+    /// times as many (S28). Requests with a valid token are exempt. Default 50; 0: no limit.
     pub stranger_requests_per_second: u32,
-    /// Requests all users of one tenant together may make in a second, and five times as many in
-    /// one burst. Default 8,000; 0: no limit.
+    /// Maximum requests per second of all users of one tenant together, with bursts of five times
+    /// as many. Default 8,000; 0: no limit.
     pub tenant_requests_per_second: u32,
-    /// Requests of one caller worked on at once (S27). Default 64; 0: no limit.
+    /// Maximum requests of one caller that are processed at once (S27). Default 64; 0: no limit.
     pub requests_at_once: u32,
-    /// Long polls of one caller that wait at once (S27). Default 16; 0: no limit.
+    /// Maximum long polls of one caller that wait at once (S27). Default 16; 0: no limit.
     pub streams_at_once: u32,
-    /// Percent of all processors that the requests of one caller may use together while other
-    /// callers make requests too. Beyond that, its requests wait in a fair queue (G13). Callers are
-    /// counted as for `requests_per_second`. Default 12; 0: no limit.
+    /// Maximum percentage of all processors that the requests of one caller use while other
+    /// callers make requests too. Further requests of this caller wait in a fair queue (G13). The
+    /// exemptions of `requests_per_second` apply. Default 12; 0: no limit.
     pub processor_percent_each: u32,
-    /// Milliseconds from the last renewal of the writer's lease to its end. Default 5,000: a
-    /// standby takes over within 10 s, and a pause of a second or two has no effect (G2).
+    /// Milliseconds from the last renewal of the writer's lease to its expiry. Default 5,000: a
+    /// standby takes over within 10 s, and the leader survives a pause of a second or two (G2).
     pub lease_ms: u64,
-    /// Address and port for Prometheus, with the metrics at `/metrics`. A scrape needs a token of
-    /// scope `scraper`, `viewer` or `operator`. Default none. An address that others can reach has
-    /// the same conditions as `listen` (S3).
+    /// Address and port on which Prometheus reads the metrics, at `/metrics`. A scrape needs a
+    /// token of scope `scraper`, `viewer` or `operator`. An address that other machines can reach
+    /// needs TLS, as for `listen` (S3). Default none: metrics are not served.
     pub scrape_listen: Option<SocketAddr>,
-    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` if this is not set.
-    /// Default none: nothing is exported. A collector on another machine needs https (S3).
+    /// Base address of an OTLP/HTTP collector. A collector on another machine needs https (S3).
+    /// Default: the value of `OTEL_EXPORTER_OTLP_ENDPOINT`, or none, which exports nothing.
     pub otlp_endpoint: Option<String>,
-    /// File with the authorities that may sign the certificate of the collector; read again when it
-    /// changes. Default none: the trust store of the machine.
+    /// File with the authorities that may sign the certificate of the collector; it is read again
+    /// when it changes. Default none: the trust store of the machine.
     pub otlp_authority: Option<PathBuf>,
-    /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
-    /// each 2,000. Default 15,000.
+    /// Milliseconds between two exports of metrics. Spans and logs have the same interval, but at
+    /// most 2,000. Default 15,000.
     pub otlp_interval_ms: u64,
-    /// Percent of traces that are exported, among those that begin here: rounds, and requests
-    /// without a trace. A request with a trace follows the decision of that trace. Default 100.
+    /// Percentage of exported traces, among the traces that begin in this process: rounds, and
+    /// requests that bring no trace. A request that brings a trace follows the sampling decision of
+    /// its client. Default 100.
     pub otlp_trace_percent: u8,
     /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
     /// elsewhere. Default `auto`.
     pub log_format: LogFormat,
-    /// Which events are logged, as `tracing` filters have it: `info`, `debug`,
-    /// `info,hayward_service=debug`. Default `info`.
+    /// Filter of the logged events, in the syntax of the Rust crate `tracing-subscriber`: `info`,
+    /// `debug`, `info,hayward_service=debug`. Default `info`.
     pub log_filter: String,
 }
 

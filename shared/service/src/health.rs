@@ -39,7 +39,7 @@ pub struct ServiceState {
     pub insecure_modes: Vec<String>,
 }
 
-/// How well a followed publication is followed.
+/// State of a followed publication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = FollowerStanding)]
 pub struct FollowerStatus {
@@ -48,9 +48,9 @@ pub struct FollowerStatus {
     /// Milliseconds since the publisher last proved to be alive; absent before the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_ms: Option<u64>,
-    /// True when it was silent too long to be relied on.
+    /// True if the publisher has been silent for so long that its entries may be outdated.
     pub stale: bool,
-    /// The position reached.
+    /// Position up to which the publication was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The last fault, in words.
@@ -127,21 +127,22 @@ fn probe_response(status: &str) -> Json<ProbeResponse> {
     })
 }
 
-/// Whether the process is there.
+/// Liveness: answers as long as the process runs.
 #[utoipa::path(
     get, path = "/livez", operation_id = "livez", tag = "health", security(()),
-    responses((status = 200, description = "the process is there", body = ProbeResponse)),
+    responses((status = 200, description = "the process runs", body = ProbeResponse)),
 )]
 async fn livez() -> Json<ProbeResponse> {
     probe_response("alive")
 }
 
-/// Whether this replica may serve; with a good token, also which parts keep it from that.
+/// Readiness: whether this replica can serve. With a valid token, the answer has the reasons why it
+/// cannot.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "it may serve", body = ProbeResponse),
-        (status = 503, description = "it may not serve now", body = ProbeResponse),
+        (status = 200, description = "this replica can serve", body = ProbeResponse),
+        (status = 503, description = "this replica cannot serve now", body = ProbeResponse),
     ),
 )]
 async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>) -> Response {
@@ -169,7 +170,7 @@ async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>)
 pub struct Status {
     pub name: String,
     pub version: String,
-    /// The version of the tables it works on: the newest migration it knows.
+    /// Version of the tables: the newest migration that this version of the service knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<u64>,
     /// Milliseconds since this process started the service.
@@ -188,11 +189,11 @@ pub struct Status {
     pub insecure_modes: Vec<String>,
 }
 
-/// How this replica is: version, lease, revision, lag, insecure modes.
+/// State of this replica: version, lease, revision, lag, insecure modes.
 #[utoipa::path(
     get, path = "/v1/status", operation_id = "show_status", tag = "health",
     responses(
-        (status = 200, description = "how this replica is", body = Status),
+        (status = 200, description = "the state of this replica", body = Status),
     ),
 )]
 async fn status(

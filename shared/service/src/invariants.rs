@@ -59,7 +59,7 @@ pub struct RuleStatus {
     /// Last time the rule held, as far as this process knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_good_at: Option<Timestamp>,
-    /// Number of examined things.
+    /// Number of examined objects.
     pub examined: u64,
     /// Number of violations.
     pub violations: u64,
@@ -69,7 +69,7 @@ pub struct RuleStatus {
     pub took_us: u64,
 }
 
-/// Open: a later version may have more results.
+/// Result of a rule. Later versions may have more results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleResult {
@@ -141,11 +141,25 @@ pub struct InvariantMonitor {
 #[derive(Default)]
 struct Progress {
     history: History,
-    /// The last result, with its time and duration.
-    last: Option<(Instant, Duration, Invariants)>,
-    /// The last failure, with its time and duration. An evaluation continues after its timeout, so
-    /// the next one pauses too.
-    failed: Option<(Instant, Duration, Problem)>,
+    /// The last result. `None` after a failure.
+    last: Option<Cached<Invariants>>,
+    /// The last failure. `None` after a success. An evaluation continues after its timeout, so the
+    /// next one pauses too.
+    failed: Option<Cached<Problem>>,
+}
+
+/// Result or failure of an evaluation.
+struct Cached<T> {
+    evaluated_at: Instant,
+    duration: Duration,
+    value: T,
+}
+
+impl<T> Cached<T> {
+    /// Returns whether the pause after the evaluation is not over.
+    fn is_recent(&self, max_pause: Duration) -> bool {
+        self.evaluated_at.elapsed() < (self.duration * MIN_PAUSE_FACTOR).min(max_pause)
+    }
 }
 
 impl InvariantMonitor {
@@ -197,15 +211,11 @@ impl InvariantMonitor {
     /// If this replica does not lead, or the evaluation took too long.
     pub async fn evaluate(&self) -> Result<Invariants, Problem> {
         let mut progress = self.progress.lock().await;
-        if let Some((evaluated_at, duration, invariants)) = &progress.last
-            && evaluated_at.elapsed() < (*duration * MIN_PAUSE_FACTOR).min(MAX_PAUSE)
-        {
-            return Ok(invariants.clone());
+        if let Some(last) = progress.last.as_ref().filter(|it| it.is_recent(MAX_PAUSE)) {
+            return Ok(last.value.clone());
         }
-        if let Some((evaluated_at, duration, problem)) = &progress.failed
-            && evaluated_at.elapsed() < (*duration * MIN_PAUSE_FACTOR).min(INTERVAL)
-        {
-            return Err(problem.clone());
+        if let Some(failed) = progress.failed.as_ref().filter(|it| it.is_recent(INTERVAL)) {
+            return Err(failed.value.clone());
         }
         let started = Instant::now();
         let evaluation = tokio::time::timeout(TIMEOUT, self.source.evaluate()).await;
@@ -218,7 +228,11 @@ impl InvariantMonitor {
             .and_then(|evaluation| evaluation);
         let evaluation = evaluation.inspect_err(|problem| {
             progress.last = None;
-            progress.failed = Some((Instant::now(), started.elapsed(), problem.clone()));
+            progress.failed = Some(Cached {
+                evaluated_at: Instant::now(),
+                duration: started.elapsed(),
+                value: problem.clone(),
+            });
             gauges::clear(self.service);
         })?;
         progress.failed = None;
@@ -231,7 +245,11 @@ impl InvariantMonitor {
             rules: progress.history.status(),
         };
         self.publish(&transitions, &invariants);
-        progress.last = Some((started, started.elapsed(), invariants.clone()));
+        progress.last = Some(Cached {
+            evaluated_at: started,
+            duration: started.elapsed(),
+            value: invariants.clone(),
+        });
         Ok(invariants)
     }
 

@@ -8,12 +8,20 @@ mod bad_input;
 mod caller_limits;
 #[path = "server/client_and_server.rs"]
 mod client_and_server;
+#[path = "server/connection_limit.rs"]
+mod connection_limit;
+#[path = "server/deprecation.rs"]
+mod deprecation;
 #[path = "server/fixture.rs"]
 mod fixture;
-#[path = "server/key_rotation.rs"]
-mod key_rotation;
+#[path = "server/impersonation.rs"]
+mod impersonation;
 #[path = "server/refusals.rs"]
 mod refusals;
+#[path = "server/revocation_and_key_rotation.rs"]
+mod revocation_and_key_rotation;
+#[path = "server/shutdown.rs"]
+mod shutdown;
 #[path = "server/slow_clients.rs"]
 mod slow_clients;
 #[path = "server/tls.rs"]

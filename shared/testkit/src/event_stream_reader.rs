@@ -11,6 +11,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 /// Timeout of an event. Reaching it means that the event never comes.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Length of the line break after a chunk.
+const LINE_BREAK_BYTES: usize = 2;
+
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -97,7 +100,8 @@ impl Events {
             if size == 0 {
                 return None;
             }
-            let mut chunk = vec![0; size + 2];
+            // A line break follows each chunk.
+            let mut chunk = vec![0; size + LINE_BREAK_BYTES];
             let body = self.lines.get_mut();
             body.read_exact(&mut chunk).await.ok()?;
             let text = String::from_utf8(chunk).expect("text");

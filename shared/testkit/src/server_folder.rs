@@ -23,6 +23,7 @@ use crate::wait::until;
 pub(crate) struct ServerFolder {
     pub(crate) home: PathBuf,
     folder: PathBuf,
+    /// Locked file that marks the folder as used.
     _alive: File,
 }
 
@@ -76,8 +77,10 @@ fn base_folder() -> PathBuf {
             .find(|folder| folder.join("CACHEDIR.TAG").is_file())
             .map(|target| target.join("testkit"))
     });
+    // The socket path in this folder must not be too long. Linux has process ids up to 4194304.
+    let longest_home = |base: &Path| base.join("4194304-00/pg");
     target
-        .filter(|base| settings(&base.join("4194304-00/pg")).check().is_ok())
+        .filter(|base| settings(&longest_home(base)).check().is_ok())
         .unwrap_or_else(|| env::temp_dir().join("hayward-testkit"))
 }
 

@@ -24,9 +24,15 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct Map {
-    /// Entries with the revision of their last change. The body is `None` for a removed entry.
-    entries: BTreeMap<String, (u64, Option<Value>)>,
+    entries: BTreeMap<String, Entry>,
     revision: u64,
+}
+
+struct Entry {
+    /// Revision of the last change.
+    revision: u64,
+    /// `None` for a removed entry.
+    body: Option<Value>,
 }
 
 /// One publication of a simulated neighbour.
@@ -79,8 +85,8 @@ impl Feed {
 
     /// Returns the entry that was put last.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        let entry = self.map.lock().entries.get(key)?.1.clone()?;
-        serde_json::from_value(entry).ok()
+        let body = self.map.lock().entries.get(key)?.body.clone()?;
+        serde_json::from_value(body).ok()
     }
 
     /// Waits until the follower has absorbed the last change, which it commits before the next
@@ -98,8 +104,8 @@ impl Feed {
         let mut map = self.map.lock();
         map.revision += 1;
         let revision = map.revision;
-        for (key, entry) in entries {
-            map.entries.insert(key, (revision, entry));
+        for (key, body) in entries {
+            map.entries.insert(key, Entry { revision, body });
         }
         self.revision_sender.send_replace(revision);
     }
@@ -116,10 +122,10 @@ impl Feed {
             changed: BTreeMap::new(),
             removed: Vec::new(),
         };
-        for (key, (revision, entry)) in &map.entries {
-            match entry {
-                _ if known.is_some_and(|known| *revision <= known) => {}
-                Some(entry) => drop(update.changed.insert(key.clone(), entry.clone())),
+        for (key, entry) in &map.entries {
+            match &entry.body {
+                _ if known.is_some_and(|known| entry.revision <= known) => {}
+                Some(body) => drop(update.changed.insert(key.clone(), body.clone())),
                 None if known.is_some() => update.removed.push(key.clone()),
                 None => {}
             }

@@ -13,16 +13,17 @@ pub enum ExitCause {
     Success,
     /// The program ended by itself with another status, or by its own signal.
     UserError,
-    /// The program went over a limit it was given, as with memory.
+    /// The program exceeded one of its limits, for example of memory.
     UserLimit,
-    /// The program could not be started: no such file, no permission, no such image.
+    /// The program could not be started, for example because the file or image does not exist.
     LaunchFailed,
     /// The node was lost, or rebooted, or its agent lost the process.
     Node,
-    /// Hayward asked it to end: preemption, eviction, cancellation, a block.
+    /// Hayward ended the program, for example for a preemption, a cancellation or a block.
     Intended,
-    /// It cannot be proven whether the program ever started (I3); it is not started again.
+    /// It is not known whether the program ever started. It is not started again (I3).
     LaunchUnknown,
+    /// A cause of a newer agent.
     #[serde(other)]
     Unknown,
 }
@@ -55,7 +56,7 @@ pub struct Exit {
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// By the node's clock; shown, never compared (R4).
+    /// Time of the end by the clock of the node. It is shown to people and never compared (R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }

@@ -131,7 +131,7 @@ text_id!(
 pub enum WorkKind {
     /// Elastic: many tasks, any number of processes.
     Job,
-    /// One instance of a program that is kept up.
+    /// One instance of a program that runs until its service is withdrawn.
     Service,
     /// A node held for a user. Hayward starts nothing on it.
     Reservation,

@@ -1,5 +1,6 @@
-//! The finding of one check of an invariant. Pure code evaluates the working set of a service. The
-//! service adds the time of the check and of the last good one.
+//! The finding of one check of an invariant, and the two invariants that all services share:
+//! deadlines and bounds. Pure code evaluates the working set of a service. The service adds the
+//! time of the check and of the last good one.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +42,7 @@ impl Evidence {
     }
 }
 
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Holds,
@@ -57,7 +59,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub rule: Rule,
-    /// How many things were checked. A rule that holds for 0 things proves nothing.
+    /// Number of checked objects. A rule that holds for 0 objects proves nothing.
     pub examined: u64,
     pub outcome: Outcome,
 }
@@ -98,7 +100,7 @@ impl Inquiry {
         }
     }
 
-    /// Counts one checked thing; `violation` is present if it breaks the rule.
+    /// Counts one checked object. `violation` is present if the object breaks the rule.
     pub fn examine(&mut self, violation: Option<Evidence>) {
         self.examined += 1;
         if let Some(violation) = violation {
@@ -158,13 +160,14 @@ impl<K: Ord, S: PartialEq> Ages<K, S> {
         }
     }
 
-    /// The things of the last check with their state and its duration in milliseconds.
+    /// Returns the keys of the last check with their state and its duration in milliseconds.
     pub fn ages(&self, now_ms: u64) -> impl Iterator<Item = (&K, &S, u64)> {
         let states = self.states.iter();
         states.map(move |(key, (state, since))| (key, state, now_ms.saturating_sub(*since)))
     }
 }
 
+/// The invariant of [`check_deadlines`].
 pub const DEADLINES: Rule = Rule {
     id: "I24",
     title: "no state outlives its deadline",
@@ -172,7 +175,7 @@ pub const DEADLINES: Rule = Rule {
 /// Tolerance of a deadline in milliseconds: one sweep.
 pub const SWEEP_MS: u64 = 60_000;
 
-/// A thing in a state that must end.
+/// An object in a state that must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedState<S> {
     pub subject: S,
@@ -184,7 +187,7 @@ pub struct TimedState<S> {
     pub cause: Option<String>,
 }
 
-/// Checks that each thing ends within one sweep after its deadline (I24).
+/// Checks that each state ends within one sweep after its deadline (I24).
 pub fn check_deadlines<S: ToString>(all: impl IntoIterator<Item = TimedState<S>>) -> Finding {
     let mut inquiry = Inquiry::new(DEADLINES);
     for it in all {
@@ -200,7 +203,7 @@ pub fn check_deadlines<S: ToString>(all: impl IntoIterator<Item = TimedState<S>>
     inquiry.finish()
 }
 
-/// A thing with a limit.
+/// A size with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     pub name: &'static str,
@@ -208,6 +211,7 @@ pub struct Bound {
     pub limit: u64,
 }
 
+/// The invariant of [`check_bounds`].
 pub const BOUNDS: Rule = Rule {
     id: "I25",
     title: "queues, memories and backlogs stay within their limits",
@@ -224,7 +228,7 @@ pub fn check_bounds(bounds: &[Bound]) -> Finding {
     {
         let is_exceeded = current > limit;
         let violation = || {
-            let detail = format!("there are {current}, and {limit} at most are meant to be");
+            let detail = format!("there are {current}, and at most {limit} are permitted");
             Evidence::new(name, detail)
                 .with_number("has", *current)
                 .with_number("most", *limit)
@@ -262,7 +266,7 @@ mod tests {
 
     /// The limit itself is permitted (I25).
     #[test]
-    fn a_thing_over_its_limit_is_named() {
+    fn a_size_over_its_limit_is_named() {
         let bound = |current| Bound {
             name: "commands that wait",
             current,
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_or_missing_thing_restarts_its_age() {
+    fn a_changed_state_or_missing_key_restarts_its_age() {
         let mut ages = Ages::default();
         let ages_at = |ages: &Ages<&str, u8>, now| {
             let all: Vec<u64> = ages.ages(now).map(|(_, _, age)| age).collect();
@@ -294,7 +298,7 @@ mod tests {
 
     /// One sweep is tolerated (I24).
     #[test]
-    fn a_thing_later_than_a_sweep_after_its_deadline_is_named() {
+    fn a_state_later_than_a_sweep_after_its_deadline_is_named() {
         let check = |late_ms| {
             check_deadlines([TimedState {
                 subject: "n1",

@@ -14,9 +14,9 @@ pub enum Program {
     Command { argv: Vec<String> },
     /// `hayward-node-agent run-tasks`: lease tasks of this job, run them, report (D8).
     RunTasks {
-        /// A token for the leases and reports of this one job. Never shown to people.
+        /// Token for the leases and reports of this one job. It is never shown to people.
         token: String,
-        /// Tasks run at the same time in one process.
+        /// Maximum number of tasks that one process runs at the same time.
         threads: u32,
     },
     /// The user's own program inside an image. Only a node that offers `docker` can run it.
@@ -31,16 +31,16 @@ pub enum Program {
 pub struct ContainerForm {
     /// Reference of the image: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
     pub image: String,
-    /// System user and group inside of it, never below [`MIN_USER_ID`] (S16). Absent: the agent's
-    /// choice.
+    /// System user inside the container, at least [`MIN_USER_ID`]; absent: the agent chooses (S16).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
+    /// System group inside the container, with the rules of `uid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
-    /// Its root file system cannot be written.
+    /// True if the root file system of the container cannot be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Directories of the node that it sees (S21).
+    /// Directories of the node that the container sees (S21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
 }
@@ -49,11 +49,11 @@ pub struct ContainerForm {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// On the node: exactly as the policy of its pool lists it.
+    /// Path on the node, exactly as the policy of its pool lists it.
     pub source: String,
-    /// In the container, absolute.
+    /// Absolute path in the container.
     pub target: String,
-    /// It cannot be written. Default false: the policy has to list it for writing.
+    /// True if the directory cannot be written. Default false: the policy must list it for writing.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -89,13 +89,13 @@ pub const MAX_ENGINE_CONTAINERS: u64 = 1000;
 /// Smallest id of a system user or group that work may run as (S16).
 pub const MIN_USER_ID: u32 = 1000;
 
-/// Everything an agent needs to start a container.
+/// Everything that an agent needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Launch {
     pub program: Program,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Absolute; the container's own directory when absent.
+    /// Absolute path; absent: the container's own directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
     /// Milliseconds between the request to end and the forced end.

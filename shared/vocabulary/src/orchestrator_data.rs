@@ -15,22 +15,22 @@ use crate::AllocationId;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Orchestrated {
-    /// Its name, for people.
+    /// Name of the orchestrator, for people.
     pub orchestrator: String,
-    /// An arbitrary process of a user: a managed reservation.
+    /// True for a managed reservation: one arbitrary process of a user.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
-    /// A job that does not run yet, so its growth is not predicted.
+    /// True for a job that does not run yet, so its growth is not predicted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub starting: bool,
-    /// Its last processes end; it gets no more.
+    /// True while its last processes end; it gets no more processes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub completing: bool,
-    /// Its orchestrator starts its processes in its allocations. Such an allocation ends when the
-    /// orchestrator lists it as settled, and not before.
+    /// True if its orchestrator starts the processes in its allocations. Such an allocation ends
+    /// when the orchestrator lists it as settled, and not before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub own_processes: bool,
-    /// Allocations of such work whose process has initialised.
+    /// Allocations of this work whose process has initialised.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub running: BTreeSet<AllocationId>,
 }

@@ -18,12 +18,13 @@ pub struct Receipt {
     pub work: WorkId,
     pub user: UserName,
     pub node: NodeName,
-    /// Quanta given up.
+    /// Quanta that the process gave up.
     pub order: u64,
-    /// Milliseconds of work to be repeated, at most. It is the time it had run, or the mean time of
-    /// a task if that is known and shorter, because finished tasks are not repeated.
+    /// Maximum milliseconds of work that must be repeated. It is the time that the process had run,
+    /// or the mean time of a task if that is known and shorter, because finished tasks are not
+    /// repeated.
     pub lost_ms: u64,
-    /// Absent when entitlements alone required it, for no particular work.
+    /// Work that needed the space; absent when entitlements alone required the preemption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beneficiary: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +42,7 @@ impl Receipt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
-    /// It was freed for no particular work, so no start is awaited.
+    /// The space was freed for no particular work, so no start is awaited.
     #[serde(rename = "nobody")]
     NoBeneficiary,
     /// The beneficiary does not run there yet.
@@ -50,7 +51,7 @@ pub enum Outcome {
     Started {
         allocation: AllocationId,
         at: Timestamp,
-        /// Milliseconds from the order to leave until it ran.
+        /// Milliseconds from the preemption until the process ran.
         after_ms: u64,
     },
     /// The beneficiary started elsewhere first.

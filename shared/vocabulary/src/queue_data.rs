@@ -20,7 +20,7 @@ pub struct Queued {
     /// Application that it is a part of; absent means that it is its own application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// The higher number is served first.
+    /// Priority within the queue. Work with a higher number is served first.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// Groups of the user at submission.
@@ -30,16 +30,16 @@ pub struct Queued {
     pub tags: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<Gang>,
-    /// The only node it may run on. Work there is preempted for it.
+    /// The only node that the work may run on. Other work there is preempted for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required_node: Option<NodeName>,
-    /// It may preempt other work. Default: true.
+    /// True if the work may preempt other work. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub preempts: bool,
-    /// It is preempted before work without this flag. Default: true.
+    /// True if the work is preempted before work without this flag. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub preemptable: bool,
-    /// The rest of its application depends on it, so it is preempted last.
+    /// True if the rest of the application depends on this work, so that it is preempted last.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub originator: bool,
 }
@@ -62,12 +62,12 @@ impl Default for Queued {
     }
 }
 
-/// All parts of one application that name the same gang get their least number of processes
+/// A gang: all parts of one application that name it get their minimum number of processes
 /// together, or none gets any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gang {
     pub name: String,
-    /// Least number of processes of this part.
+    /// Minimum number of processes of this part.
     pub min: u64,
 }
 

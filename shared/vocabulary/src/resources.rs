@@ -1,5 +1,5 @@
-//! Sizes: vectors of integer amounts. *Fit* is tested in every dimension. The *order* of a size is
-//! its number of quanta, in which shares are counted (D6).
+//! Sizes: vectors of integer amounts of resources, and the quantum in which they are counted. A
+//! size fits if it fits in every dimension. Shares are counted in quanta (D6).
 
 use std::collections::BTreeMap;
 
@@ -95,8 +95,8 @@ impl Size {
     }
 }
 
-/// The unit that shares are counted in. The default has memory only, which makes orders the memory
-/// shares of the fair-share specification; naming more dimensions makes it a dominant-share model.
+/// The unit that shares are counted in. The default has memory only, so shares are shares of
+/// memory. With more dimensions, the largest one counts, as in dominant resource fairness.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = Size)]
@@ -218,7 +218,7 @@ mod tests {
         let whole = |quanta, memory| quantum.whole(quanta, &Size::memory(memory)).memory_bytes;
         assert_eq!(whole(1, 29 * GIB), 15 * GIB);
         assert_eq!(whole(2, 30 * GIB), 30 * GIB);
-        // Taken with a quantum of 1 GB, or with one of 30.
+        // The node was taken with another quantum: 1 GiB, then 30 GiB.
         assert_eq!(whole(29, 29 * GIB), 29 * GIB);
         assert_eq!(whole(1, 31 * GIB), 30 * GIB);
         let mut taken = Size::memory(29 * GIB);

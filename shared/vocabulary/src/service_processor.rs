@@ -6,10 +6,11 @@ use utoipa::ToSchema;
 
 use crate::WorkId;
 
+/// A processor: one process of a service with a stable identity, which survives restarts and moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Processor {
-    /// Identity of one deployment of the service: survives managers, and changes when the service
-    /// is deployed again.
+    /// Identity of one deployment of the service. It survives restarts of Hayward, and changes when
+    /// the service is deployed again.
     pub deployment: String,
     pub role: Role,
     /// If false, a request for a certain host counts as a request for any host.
@@ -20,6 +21,7 @@ pub struct Processor {
     pub failed: bool,
 }
 
+/// Role of a processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Role {

@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 
 use crate::NodeName;
 
-/// The variants are in the order in which the planner tries them, the smallest change first.
+/// A change that would let waiting work start. The variants are in the order in which the planner
+/// tries them, the smallest change first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Unblock {
@@ -23,7 +24,7 @@ pub enum Unblock {
     /// Let a node of its pool offer this named resource: `docker` by an agent with a container
     /// engine, `mount:DIR:ro` or `:rw` by the pool's `mounts` in the policy.
     OfferResource { name: String },
-    /// Open this node: remove its mark or block, vary it on, or bring it back.
+    /// Open this node: remove its mark or block, set it online, or repair it.
     OpenNode { node: NodeName },
     /// Add this node to its node list, or drop the list.
     ListNode { node: NodeName },

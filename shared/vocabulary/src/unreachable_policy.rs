@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A node that does not answer has stopped, or is only cut off and its processes still run.
+/// When a successor of work starts whose node does not answer. Such a node has stopped, or it is
+/// only cut off and its processes still run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum WhenUnreachable {
@@ -11,18 +12,18 @@ pub enum WhenUnreachable {
     /// when the node is back; until then two may run at once.
     #[default]
     Replace,
-    /// A successor starts this long after the node was lost, unless it comes back before that: then
-    /// the work goes on where it was.
+    /// A successor starts this long after the node was lost. If the node comes back before that,
+    /// the work continues there.
     ReplaceAfter { ms: u64 },
-    /// No successor: the work waits for its node, and goes on when it is back.
+    /// No successor starts: the work waits for its node, and continues when the node is back.
     Wait,
-    /// Never two at once (I4): the node itself stops it when its lease runs out, and a successor
-    /// starts only after that.
+    /// Two processes never run at once: the node itself stops the process when its lease runs out,
+    /// and a successor starts only after that (I4).
     Exclusive,
 }
 
 impl WhenUnreachable {
-    /// True if the node has to stop it without help when its lease ends.
+    /// True if the node must stop the process by itself when the lease ends.
     pub fn is_exclusive(self) -> bool {
         self == Self::Exclusive
     }

@@ -17,11 +17,17 @@ pub enum WaitReason {
     WaitingForPreemption,
     /// It is entitled to more, but the free space is split over nodes.
     WaitingForDefragmentation,
+    /// It has a fixed size, and no node has enough free space now.
     InsufficientResources,
+    /// No node of its pool is large enough for one process.
     NoHostLargeEnough,
+    /// It is a reservation, and no node has an acceptable size.
     NoHostOfSize,
+    /// It is a reservation, and no node of an acceptable size can be emptied.
     ResourcesExhausted,
+    /// It would exceed the allotment of its user.
     AllotmentExceeded,
+    /// No node of its node list exists.
     NoListedMachine,
     /// Every node that could hold it is blocked.
     AllBlocked,
@@ -33,9 +39,13 @@ pub enum WaitReason {
     AtFairShare,
     /// A neighbour of the scheduler has been silent for too long, so nothing is revoked.
     StaleInput,
+    /// It names no class, and there is no default class.
     NoClass,
+    /// There is no class of the name that it gives.
     UnknownClass,
+    /// Its user is not on the allow list of the class.
     NotAuthorised,
+    /// Its class cannot serve this kind of work.
     PolicyMismatch,
     /// Its queue or a parent queue is at its maximum.
     QueueQuota,

@@ -37,8 +37,7 @@ impl Account {
         let mut command = Command::new(program.as_ref());
         command.current_dir("/");
         if let Some((uid, gid)) = self.unprivileged {
-            // The supplementary groups of root are dropped too, because std does that when root
-            // changes its uid.
+            // The standard library drops the supplementary groups of root too when root sets a uid.
             command.uid(uid).gid(gid);
         }
         command

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::EmbeddedError;
 
 /// Directories with one folder per version, as packages install them: Debian and Ubuntu, Red Hat
-/// (`/usr/pgsql-16`), Homebrew on both kinds of Mac.
+/// (`/usr/pgsql-16`), Homebrew on both kinds of Mac. Each entry has the directory, the prefix of
+/// its version folders, and the folder of the programs inside.
 const VERSIONED_DIRECTORIES: [(&str, &str, &str); 4] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -59,6 +60,7 @@ fn has_programs(directory: &Path, programs: &[&str]) -> bool {
     programs.all(|program| directory.join(program).is_file())
 }
 
+/// Returns the program folder of the newest version that has all `programs`.
 fn find_newest(
     root: &Path,
     prefix: &str,

@@ -16,8 +16,8 @@ use tokio::sync::{oneshot, watch};
 
 use super::account::Account;
 
-/// Shell script that runs with the death signal set. It exits at once if the parent ($1) has
-/// already died. Otherwise it becomes Postgres.
+/// Shell script that runs with the parent-death signal set. It exits at once if the parent ($1)
+/// died before that. Otherwise it becomes Postgres.
 const EXEC_SCRIPT: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
 /// Shell script that sends SIGQUIT to Postgres when the pipe closes. It ends with Postgres.
 const WATCH_SCRIPT: &str = r#"
@@ -48,7 +48,8 @@ pub(super) struct ServerCommand {
 /// Receiver that becomes true when the server has ended.
 pub(super) type EndReceiver = watch::Receiver<bool>;
 
-/// Starts the server. Returns when the process exists, which is before it accepts connections.
+/// Starts the server in a thread that lives as long as the server. Returns when the process
+/// exists, which is before it accepts connections.
 pub(super) async fn start(command: ServerCommand) -> io::Result<EndReceiver> {
     let (ended_sender, ended) = watch::channel(false);
     let (started_sender, started) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! Parser of `postmaster.pid`, the file of a running server.
+//! Parser of `postmaster.pid`, the file in which a running server records its process and state.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Postmaster {
     pub(super) pid: Pid,
-    pub(super) ready: bool,
+    pub(super) is_ready: bool,
 }
 
 impl Postmaster {
@@ -28,8 +28,8 @@ impl Postmaster {
         let pid: i32 = lines.next()?.trim().parse().ok()?;
         // Zero and negative numbers would be process groups.
         let pid = (pid > 0).then(|| Pid::from_raw(pid))?;
-        let ready = lines.nth(6).is_some_and(|state| state.trim() == "ready");
-        Some(Self { pid, ready })
+        let is_ready = lines.nth(6).is_some_and(|state| state.trim() == "ready");
+        Some(Self { pid, is_ready })
     }
 
     pub(super) fn signal(self, signal: Signal) {
@@ -46,10 +46,10 @@ mod tests {
     fn a_partly_written_file_means_not_ready() {
         let text = "4711\n/data\n1700000000\n5432\n/run\n\n  5432001   3\nready   \n";
         let found = Postmaster::parse(text).unwrap();
-        assert_eq!((found.pid.as_raw(), found.ready), (4711, true));
+        assert_eq!((found.pid.as_raw(), found.is_ready), (4711, true));
         let text = text.replace("ready   ", "stopping");
-        assert!(!Postmaster::parse(&text).unwrap().ready);
-        assert!(!Postmaster::parse("4711\n/data\n").unwrap().ready);
+        assert!(!Postmaster::parse(&text).unwrap().is_ready);
+        assert!(!Postmaster::parse("4711\n/data\n").unwrap().is_ready);
         assert_eq!(Postmaster::parse("-1\n"), None);
         assert_eq!(Postmaster::parse(""), None);
     }

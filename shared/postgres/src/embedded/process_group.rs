@@ -85,12 +85,11 @@ mod tests {
         }
     }
 
-    /// Returns whether the process runs. A zombie process counts as ended.
+    /// Returns whether the process runs. A zombie process, or one without `stat`, counts as ended.
     fn is_running(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat
-            .rsplit_once(") ")
-            .map(|(_, rest)| rest.starts_with('Z'));
-        state == Some(false)
+        // The state follows the name of the program, which is in brackets.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, state)| !state.starts_with('Z'))
     }
 }

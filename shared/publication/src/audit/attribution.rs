@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_service::http::request_actor::{ActorKind, CommandOrigin};
+use hayward_service::http::request_origin::{ActorKind, CommandOrigin};
 use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -60,7 +60,7 @@ impl Attribution {
         let Some(origin) = origin else {
             return;
         };
-        let kind = origin.origin.kind();
+        let kind = origin.request.kind();
         if kind.is_fleet() {
             *self.reports.entry(kind).or_default() += 1;
             return;
@@ -153,7 +153,7 @@ fn with_changes(record: AuditRecord, changes: ActorChanges) -> AuditRecord {
 
 /// Creates a record with the data of the request.
 pub(super) fn request_record(origin: &CommandOrigin, revision: u64, at: Timestamp) -> AuditRecord {
-    let request = &origin.origin;
+    let request = &origin.request;
     AuditRecord {
         number: 0,
         revision,

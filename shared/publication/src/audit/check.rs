@@ -4,8 +4,9 @@
 
 use hayward_vocabulary::invariant_finding::{Evidence, Finding, Inquiry, Rule};
 
-use super::{Auditor, Break, Link, rows};
+use super::{Auditor, Break, Link, queries};
 
+/// The invariant that this module checks.
 pub const AUDITED: Rule = Rule {
     id: "I19",
     title: "every change is audited",
@@ -47,24 +48,28 @@ impl Auditor {
         }
     }
 
+    /// Follows the chain from the last position, and checks its end if the end is reached.
     async fn verify_next(&self, progress: &mut Progress) -> Result<(), sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read")
             .execute(&mut *tx)
             .await?;
-        let (head, state) = (rows::head(&mut tx).await?, rows::revision(&mut tx).await?);
-        let anchor = rows::anchor(&mut tx).await?;
+        let (head, state) = (
+            queries::head(&mut tx).await?,
+            queries::revision(&mut tx).await?,
+        );
+        let anchor = queries::anchor(&mut tx).await?;
         let mut position = match progress.position {
             // Pruned records are skipped.
             Some(position) if position.number >= anchor.number => position,
             _ => anchor,
         };
         if head.number > position.number + MAX_BEHIND {
-            let near_end = rows::link_after(&mut tx, head.number - RECORDS_PER_CHECK).await?;
+            let near_end = queries::link_after(&mut tx, head.number - RECORDS_PER_CHECK).await?;
             position = near_end.unwrap_or(position);
         }
         let limit = i64::try_from(RECORDS_PER_CHECK).unwrap_or(i64::MAX);
-        let records = rows::records_after(&mut tx, position.number, limit).await?;
+        let records = queries::records_after(&mut tx, position.number, limit).await?;
         tx.commit().await?;
         let verified = records
             .iter()

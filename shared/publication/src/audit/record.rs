@@ -1,5 +1,5 @@
-//! One audit record and its chain. The code is pure, so an exported record can be verified
-//! anywhere.
+//! One audit record, and the hash chain of all records. The code is pure, so an exported record can
+//! be verified anywhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -145,13 +145,16 @@ pub struct Link {
     pub hash: Digest,
 }
 
-/// The position at which a chain is broken.
+/// A broken place in the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
-    #[error("after record {after} comes record {found}: what was between is gone")]
+    /// Records are missing between two others.
+    #[error("after record {after} comes record {found}: the records between them are missing")]
     Gap { after: u64, found: u64 },
-    #[error("record {0} is not what was written, or the one before it is not")]
+    /// The hash does not match.
+    #[error("record {0} is not what was written, or the record before it is not")]
     Altered(u64),
+    /// Two consecutive records skip a revision.
     #[error(
         "record {number} is of revision {found}, the one before it of {before}: a change has no \
          record"
@@ -161,6 +164,7 @@ pub enum Break {
         before: u64,
         found: u64,
     },
+    /// The last records are missing.
     #[error(
         "the chain ends at record {last} of revision {recorded}, the state is of revision {state}: \
          the last records are gone"

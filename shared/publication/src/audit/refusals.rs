@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hayward_service::http::request_actor::CommandOrigin;
+use hayward_service::http::request_origin::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
@@ -55,14 +55,14 @@ impl Refusals {
         }))
     }
 
-    pub fn add(&self, request: &CommandOrigin, status: u16, at: Timestamp) {
+    pub fn add(&self, origin: &CommandOrigin, status: u16, at: Timestamp) {
         let mut pending = self.0.lock();
-        let origin = &request.origin;
+        let request = &origin.request;
         let key = RefusalKey {
-            actor: origin.actor().to_owned(),
-            address: origin.address(),
-            method: origin.method().to_owned(),
-            route: origin.route().to_owned(),
+            actor: request.actor().to_owned(),
+            address: request.address(),
+            method: request.method().to_owned(),
+            route: request.route().to_owned(),
             status,
         };
         if let Some(record) = pending.by_key.get_mut(&key) {
@@ -72,7 +72,7 @@ impl Refusals {
         let record = AuditRecord {
             outcome: AuditOutcome::Refused,
             status: Some(status),
-            ..request_record(request, 0, at)
+            ..request_record(origin, 0, at)
         };
         if pending.by_key.len() < MAX_KEYS {
             pending.by_key.insert(key, record);
@@ -116,7 +116,8 @@ impl Refusals {
         records
     }
 
-    /// Puts back records that could not be written.
+    /// Puts back records that could not be written. Only their number of requests remains, so that
+    /// repeated failures need no more memory.
     pub fn restore(&self, records: Vec<AuditRecord>) {
         let mut pending = self.0.lock();
         for record in records {
@@ -162,14 +163,14 @@ mod tests {
     use axum::body::Body;
     use axum::extract::Request;
     use hayward_service::Principal;
-    use hayward_service::http::request_actor::Origin;
+    use hayward_service::http::request_origin::RequestOrigin;
 
     use super::*;
 
     fn request_from(actor: &str) -> CommandOrigin {
         let request = Request::builder().uri("/v1/nodes").body(Body::empty());
         let principal = Principal::new(actor, []);
-        Origin::from_request(&request.unwrap(), Some(principal.into())).for_command()
+        RequestOrigin::from_request(&request.unwrap(), Some(principal.into())).for_command()
     }
 
     fn add(refusals: &Refusals, actor: &str) {

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{AuditRecord, Auditor, Link, rows};
+use super::{AuditRecord, Auditor, Link, queries};
 use crate::Handle;
 
 const DEFAULT_PAGE: u16 = 100;
@@ -93,8 +93,9 @@ fn router(state: AuditState) -> OpenApiRouter {
             content_type = "application/problem+json"),
         (status = 410, description = "records after this cursor were pruned", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "not as described, a cursor that no page gave, or one \
-            together with `since`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "an invalid parameter, a cursor that no page returned, or a \
+            cursor together with `since`", body = Problem,
+            content_type = "application/problem+json"),
         (status = 503, description = "the database is unavailable", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -123,21 +124,21 @@ async fn read_page(
     if !(1..=usize::from(MAX_PAGE)).contains(&limit) {
         return Err(invalid_query("limit", "takes 1 to 1000"));
     }
-    let anchor = rows::anchor(tx).await.map_err(unavailable)?;
+    let anchor = queries::anchor(tx).await.map_err(unavailable)?;
     let start = match (query.cursor.as_deref(), query.since) {
         (Some(_), Some(_)) => {
             return Err(invalid_query("since", "does not go together with a cursor"));
         }
         (Some(cursor), None) => {
             let number = cursor.parse().ok();
-            number.ok_or_else(|| invalid_query("cursor", "is none of ours"))?
+            number.ok_or_else(|| invalid_query("cursor", "is not a cursor of this route"))?
         }
-        (None, Some(since)) => match rows::last_number_before(tx, since)
+        (None, Some(since)) => match queries::last_number_before(tx, since)
             .await
             .map_err(unavailable)?
         {
             Some(number) => number,
-            None => rows::head(tx).await.map_err(unavailable)?.number,
+            None => queries::head(tx).await.map_err(unavailable)?.number,
         },
         (None, None) => anchor.number,
     };
@@ -148,12 +149,13 @@ async fn read_page(
             return Err(Problem::new(Code::Gone, detail));
         }
         number => {
-            let link = rows::link_after(tx, number).await.map_err(unavailable)?;
+            let link = queries::link_after(tx, number).await.map_err(unavailable)?;
             link.ok_or_else(|| invalid_query("cursor", "names no record"))?
         }
     };
+    // One more record shows whether there is another page.
     let limit_and_one = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let mut records = rows::records_after(tx, start, limit_and_one)
+    let mut records = queries::records_after(tx, start, limit_and_one)
         .await
         .map_err(unavailable)?;
     let has_more = records.len() > limit;
@@ -164,7 +166,7 @@ async fn read_page(
         anchor,
         after,
         next_cursor: last.map(|record| record.number.to_string()),
-        revision: rows::revision(tx).await.map_err(unavailable)?,
+        revision: queries::revision(tx).await.map_err(unavailable)?,
         records,
     })
 }

@@ -86,16 +86,18 @@ pub fn select_kinds(
 
 /// Why a reader ends.
 #[derive(Debug)]
-pub enum End {
+pub enum EndReason {
     ShuttingDown,
     Unauthenticated,
     /// This replica no longer leads. Another replica continues.
     Standby(Problem),
+    /// The changes after this position are not stored any more, or belong to another history.
     TooOld(Problem),
 }
 
-impl End {
-    pub fn reason(&self) -> &'static str {
+impl EndReason {
+    /// Returns the reason as the stream reports it.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::ShuttingDown => "shutting_down",
             Self::Unauthenticated => "unauthenticated",
@@ -108,7 +110,7 @@ impl End {
         match self {
             Self::ShuttingDown => Problem::new(Code::Unavailable, "this replica is shutting down"),
             Self::Unauthenticated => {
-                Problem::new(Code::Unauthenticated, "this token is good no more")
+                Problem::new(Code::Unauthenticated, "this token is no longer valid")
             }
             Self::Standby(problem) | Self::TooOld(problem) => problem,
         }
@@ -153,7 +155,7 @@ impl Reader {
         context: ReaderContext,
     ) -> Result<Self, Problem> {
         publisher.leading()?;
-        let (current, _) = publisher.history_range();
+        let (current, oldest) = publisher.history_range();
         let position = match since {
             Since::Now => current,
             Since::Revision(revision) => Cursor {
@@ -165,7 +167,7 @@ impl Reader {
         if position.lineage != current.lineage {
             publisher.count_full_read(READER_NAME, "other_history");
             let detail = "this position belongs to a history that an operator has given up";
-            return Err(gone_problem(detail.to_owned(), publisher.history_range().1));
+            return Err(gone_problem(detail.to_owned(), oldest));
         }
         min_revision::wait_until_visible(&publisher, position.revision).await?;
         let reader = Self {
@@ -176,37 +178,37 @@ impl Reader {
             context,
             position,
         };
-        reader.check().map_err(End::problem)?;
+        reader.check().map_err(EndReason::problem)?;
         Ok(reader)
     }
 
     /// Checks whether the reader may continue.
-    fn check(&self) -> Result<(), End> {
+    fn check(&self) -> Result<(), EndReason> {
         if self.context.shutdown.has_begun() {
-            return Err(End::ShuttingDown);
+            return Err(EndReason::ShuttingDown);
         }
         let token = self.context.token.as_ref();
         if token.is_some_and(|token| !token.is_valid()) {
-            return Err(End::Unauthenticated);
+            return Err(EndReason::Unauthenticated);
         }
         let leading = self.publisher.leading();
-        leading.map_err(|error| End::Standby(error.into()))?;
+        leading.map_err(|error| EndReason::Standby(error.into()))?;
         let (current, oldest) = self.publisher.history_range();
         if current.lineage != self.position.lineage {
             let detail = "another history has begun".to_owned();
-            return Err(End::TooOld(gone_problem(detail, oldest)));
+            return Err(EndReason::TooOld(gone_problem(detail, oldest)));
         }
         if self.position.revision < oldest {
             self.publisher.count_full_read(READER_NAME, "forgotten");
             let revision = self.position.revision;
             let detail = format!("changes after revision {revision} are not known any more");
-            return Err(End::TooOld(gone_problem(detail, oldest)));
+            return Err(EndReason::TooOld(gone_problem(detail, oldest)));
         }
         Ok(())
     }
 
     /// Returns the next batch of visible changes, and whether more are available.
-    pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
+    pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), EndReason> {
         self.check()?;
         let ReaderContext { caller, kinds, .. } = &self.context;
         let own_user = (!sees_everything(caller)).then_some(caller.name.as_str());
@@ -236,7 +238,7 @@ impl Reader {
             let object = change.body.as_ref().map(kind.show);
             // An entry that cannot be parsed as its type is a defect. It is not shown.
             if object.as_ref().is_some_and(Option::is_none) {
-                tracing::error!(kind = kind.name, "a published entry does not read");
+                tracing::error!(kind = kind.name, "a published entry cannot be parsed");
                 continue;
             }
             changes.push(VisibleChange {
@@ -251,15 +253,15 @@ impl Reader {
     }
 
     /// Ends the reader. An object was removed before this process led, so its owner is not known.
-    fn unknown_owner(&self, revision: u64) -> End {
+    fn unknown_owner(&self, revision: u64) -> EndReason {
         self.publisher.count_full_read(READER_NAME, "forgotten");
         let detail =
             format!("the owner of an object removed at revision {revision} is not known any more");
-        End::TooOld(gone_problem(detail, revision))
+        EndReason::TooOld(gone_problem(detail, revision))
     }
 
     /// Waits for a commit after the last batch, until `deadline` at the latest.
-    pub async fn wait(&mut self, deadline: Instant) -> Result<(), End> {
+    pub async fn wait(&mut self, deadline: Instant) -> Result<(), EndReason> {
         let revision = self.position.revision;
         while self.publisher.revision() <= revision && Instant::now() < deadline {
             self.check()?;

@@ -21,7 +21,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::reader::{End, Reader, ReaderContext, Since, select_kinds};
+use super::reader::{EndReason, Reader, ReaderContext, Since, select_kinds};
 use super::{Feed, ObjectChanges, stream};
 use crate::Publisher;
 
@@ -148,7 +148,7 @@ async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
     let deadline = Instant::now() + Duration::from_secs(wait);
     let mut full_batches = 0;
     loop {
-        let (changes, more) = reader.next_batch().map_err(End::problem)?;
+        let (changes, more) = reader.next_batch().map_err(EndReason::problem)?;
         full_batches += u32::from(more);
         if !changes.is_empty()
             || full_batches >= MAX_BATCHES
@@ -159,7 +159,7 @@ async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
             return Ok(([content_type], Body::from(body)).into_response());
         }
         if !more {
-            reader.wait(deadline).await.map_err(End::problem)?;
+            reader.wait(deadline).await.map_err(EndReason::problem)?;
         }
     }
 }

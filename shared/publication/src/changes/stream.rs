@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use tokio::time::Instant;
 
-use super::reader::{End, Reader, VisibleChange};
+use super::reader::{EndReason, Reader, VisibleChange};
 use crate::Cursor;
 
 /// Interval of bookmarks. The API promises at most 15 seconds (A7).
@@ -54,6 +54,7 @@ struct Events {
 }
 
 impl Events {
+    /// Returns the next chunk of events. Returns `None` after the event `end`.
     async fn next(&mut self) -> Option<String> {
         let mut text = String::new();
         if self.is_ended {
@@ -61,11 +62,11 @@ impl Events {
         }
         while self.changes.is_empty() {
             if Instant::now() >= self.next_bookmark {
-                return Some(self.bookmark());
+                return Some(self.write_bookmark());
             }
             if let Err(end) = self.read_batch().await {
                 self.is_ended = true;
-                let data = serde_json::json!({ "reason": end.reason() });
+                let data = serde_json::json!({ "reason": end.code() });
                 write_event(&mut text, "end", &data.to_string(), None);
                 return Some(text);
             }
@@ -89,7 +90,7 @@ impl Events {
         Some(text)
     }
 
-    fn bookmark(&mut self) -> String {
+    fn write_bookmark(&mut self) -> String {
         self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
         let data = serde_json::json!({ "revision": self.batch_end.revision }).to_string();
         let mut text = String::new();
@@ -98,7 +99,7 @@ impl Events {
     }
 
     /// Reads the next batch. Waits at most until the next bookmark.
-    async fn read_batch(&mut self) -> Result<(), End> {
+    async fn read_batch(&mut self) -> Result<(), EndReason> {
         let (changes, more) = self.reader.next_batch()?;
         self.batch_end = self.reader.position;
         if changes.is_empty() && more {

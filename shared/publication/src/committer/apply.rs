@@ -2,24 +2,25 @@
 
 use std::panic::AssertUnwindSafe;
 
-use hayward_service::http::request_actor::CommandOrigin;
+use hayward_service::http::request_origin::CommandOrigin;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, QueuedCommand, Wake};
 use crate::{CommitError, Publisher};
 
-type Refusal = oneshot::Receiver<CommitError>;
+type RefusalReceiver = oneshot::Receiver<CommitError>;
 
 impl Conditions {
-    /// Reads the conditions of a request. They are empty if the request has none.
+    /// Reads the conditions of a request, and creates a channel for a refusal because of them.
+    /// Returns `None` if the request has no conditions.
     pub(super) fn for_request(
-        request: Option<&CommandOrigin>,
+        origin: Option<&CommandOrigin>,
         if_generation: Option<Generation>,
-    ) -> Result<Option<(Self, Refusal)>, CommitError> {
-        let if_revision = request.map_or(Ok(None), |request| request.origin.if_revision());
+    ) -> Result<Option<(Self, RefusalReceiver)>, CommitError> {
+        let if_revision = origin.map_or(Ok(None), |origin| origin.request.if_revision());
         let if_revision =
             if_revision.map_err(|problem| CommitError::InvalidCondition(Box::new(problem)))?;
-        let dry_run = request.is_some_and(|request| request.origin.is_dry_run());
+        let dry_run = origin.is_some_and(|origin| origin.request.is_dry_run());
         if if_revision.is_none() && if_generation.is_none() && !dry_run {
             return Ok(None);
         }
@@ -80,7 +81,8 @@ fn apply<L: Ledger>(
     batch.end_command(L::count_changes(&batch.rows) > changes_before);
 }
 
-/// Applies the commands of one batch, then a round.
+/// Applies the commands of one batch, then a round. After a panic, the caller discards the batch
+/// and loads the working set again, because it may be in an inconsistent state.
 pub(super) fn apply_all<L: Ledger>(
     ledger: &mut L,
     commands: &mut Vec<QueuedCommand<L::Command>>,
@@ -115,6 +117,7 @@ pub(super) async fn answer_reads<L: Ledger>(
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
             answer_read(ledger, queued, moment);
         }));
+        // After a panic, the working set may be in an inconsistent state.
         if result.is_err() {
             *last_state = None;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hayward_service::http::request_actor::CommandOrigin;
+use hayward_service::http::request_origin::CommandOrigin;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;

@@ -15,10 +15,10 @@ use super::apply::{self, LastState, answer_reads};
 use super::batch::PendingReplies;
 use super::metrics::CommitterMetrics;
 use super::{Batch, Ledger, Moment, QueuedCommand, Settings, Wake};
-use crate::audit::{AuditRecord, Auditor, Link, rows as records};
+use crate::audit::{AuditRecord, Auditor, Link, queries as audit_queries};
 use crate::lease::{self, Term};
 use crate::publisher::{Entry, EntryKey, Publisher, PublisherRole};
-use crate::{CommitError, Cursor, WentBack, rows};
+use crate::{CommitError, Cursor, WentBack, queries};
 
 /// Pause between two prunings of old audit records. The pause is shorter while more records are
 /// due.
@@ -140,7 +140,7 @@ async fn try_lead<L: Ledger>(
         return Ok(None);
     };
     let seen_revision = i64::try_from(context.publisher.revision()).unwrap_or(i64::MAX);
-    if let Some(found) = detect_older_rows(&term, last_term.as_ref(), seen_revision) {
+    if let Some(found) = lease::detect_older_rows(&term, last_term.as_ref(), seen_revision) {
         context.publisher.stop_writing(found);
         return Ok(None);
     }
@@ -148,30 +148,7 @@ async fn try_lead<L: Ledger>(
     Ok(Some(term))
 }
 
-/// Returns evidence that the rows are older than what this process has seen (R9).
-fn detect_older_rows(
-    term: &Term,
-    last_term: Option<&Term>,
-    seen_revision: i64,
-) -> Option<WentBack> {
-    let last_term = last_term.filter(|last| last.lineage == term.lineage)?;
-    let evidence = if term.revision < seen_revision {
-        format!(
-            "this service has seen revision {seen_revision}, the database holds {}",
-            term.revision
-        )
-    } else if term.epoch <= last_term.epoch {
-        format!(
-            "this service has led in term {}, the database gives out {} once more",
-            last_term.epoch, term.epoch
-        )
-    } else {
-        return None;
-    };
-    let lineage = term.lineage;
-    Some(WentBack { lineage, evidence })
-}
-
+/// Leads for one term: loads the working set, and commits batches until the term ends.
 async fn serve<L: Ledger>(
     context: &TermContext<L>,
     term: Term,
@@ -270,6 +247,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         }
     }
 
+    /// Returns the time, revision and epoch of the next batch.
     fn moment(&self) -> Moment {
         Moment {
             now: self.context.clock.now(),
@@ -286,9 +264,9 @@ impl<'a, L: Ledger> Writer<'a, L> {
             .execute(&mut *tx)
             .await?;
         let ledger = L::load(&mut tx, &self.moment(), &self.context.context).await?;
-        let stored = rows::load_entries(&mut tx).await?;
-        let positions = rows::load_followed(&mut tx).await?;
-        self.chain_end = records::head(&mut tx).await?;
+        let stored = queries::load_entries(&mut tx).await?;
+        let positions = queries::load_followed(&mut tx).await?;
+        self.chain_end = audit_queries::head(&mut tx).await?;
         self.context.metrics.set_last_record(self.chain_end.number);
         tx.commit().await?;
         self.context.publisher.set_positions(positions);
@@ -383,7 +361,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
     async fn prune_when_due(&mut self) -> Result<(), sqlx::Error> {
         if Instant::now() >= self.prune_at {
             let mut connection = self.context.pool.acquire().await?;
-            let pruned = records::prune(&mut connection).await?;
+            let pruned = audit_queries::prune(&mut connection).await?;
             // The next pruning follows soon while more records are due.
             self.prune_at = Instant::now()
                 + if pruned > 0 {
@@ -412,10 +390,11 @@ impl<'a, L: Ledger> Writer<'a, L> {
         done
     }
 
+    /// Writes audit records alone. Returns false if the lease is lost.
     async fn append(&mut self, records: &[AuditRecord]) -> Result<bool, sqlx::Error> {
         let (started, lease) = (Instant::now(), self.context.settings.lease);
         let mut tx = self.context.pool.begin().await?;
-        records::append(&mut tx, records).await?;
+        audit_queries::append(&mut tx, records).await?;
         if !lease::renew(&mut *tx, self.term.epoch, self.revision, lease).await? {
             tx.rollback().await?;
             return Ok(false);
@@ -425,6 +404,8 @@ impl<'a, L: Ledger> Writer<'a, L> {
         Ok(true)
     }
 
+    /// Writes everything that belongs to one commit, in one transaction. Returns false if the lease
+    /// is lost.
     async fn write(
         &mut self,
         rows: L::Rows,
@@ -439,12 +420,12 @@ impl<'a, L: Ledger> Writer<'a, L> {
             .record_connection_wait(started.elapsed());
         L::write(rows, &mut tx).await?;
         if !changed.is_empty() {
-            rows::write_entries(&mut tx, self.revision + 1, changed).await?;
+            queries::write_entries(&mut tx, self.revision + 1, changed).await?;
         }
-        rows::write_followed(&mut tx, positions).await?;
-        records::append(&mut tx, records).await?;
+        queries::write_followed(&mut tx, positions).await?;
+        audit_queries::append(&mut tx, records).await?;
         if let Some(revision) = self.removals_to_prune() {
-            rows::prune_removals(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
+            queries::prune_removals(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
         }
         let lease = self.context.settings.lease;
         if !lease::fence(&mut tx, self.term.epoch, self.revision + 1, lease).await? {
@@ -457,6 +438,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         Ok(true)
     }
 
+    /// Publishes a commit and answers its callers.
     fn make_visible(&mut self, changed: Vec<Entry>, replies: PendingReplies) {
         let prune_to = self.removals_to_prune();
         self.revision += 1;
@@ -468,6 +450,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
     /// Returns the revision up to which removals are now deleted from rows and memory. Returns
     /// `None` in most commits.
     fn removals_to_prune(&self) -> Option<u64> {
+        // Removals are pruned in steps of a quarter of the retained revisions.
         let retained = self.context.settings.keep_removals.max(1);
         let next = u64::try_from(self.revision + 1).unwrap_or(0);
         (next > retained && next.is_multiple_of(retained / 4 + 1)).then(|| next - retained)

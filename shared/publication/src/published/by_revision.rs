@@ -27,7 +27,8 @@ impl Iterator for ScopeChanges<'_> {
 
     fn next(&mut self) -> Option<Changed> {
         let (revision, key) = self.remaining.next()?;
-        let body = self.scope.entries.get(key).and_then(|(_, it)| it.clone());
+        let entry = self.scope.entries.get(key);
+        let body = entry.and_then(|entry| entry.body.clone());
         Some(Changed {
             revision: *revision,
             key: key.clone(),
@@ -58,8 +59,8 @@ impl Published {
 
     /// Returns the revision of the last change of an existing entry.
     pub(crate) fn revision_of(&self, scope: &str, key: &str) -> Option<u64> {
-        let (revision, body) = self.scopes.get(scope)?.entries.get(key)?;
-        body.as_ref().map(|_| *revision)
+        let entry = self.scopes.get(scope)?.entries.get(key)?;
+        entry.body.is_some().then_some(entry.revision)
     }
 
     /// Stores the owner of an entry that was just removed.
@@ -67,7 +68,9 @@ impl Published {
         let Some(scope) = self.scopes.get_mut(scope) else {
             return;
         };
-        if let Some((shared_key, (_, None))) = scope.entries.get_key_value(key) {
+        if let Some((shared_key, entry)) = scope.entries.get_key_value(key)
+            && entry.body.is_none()
+        {
             scope.owners.insert(shared_key.clone(), owner.into());
         }
     }

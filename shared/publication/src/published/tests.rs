@@ -43,19 +43,27 @@ fn entries(reader: &Followed<u32>) -> BTreeMap<String, u32> {
         .collect()
 }
 
-fn histories() -> impl Strategy<Value = Vec<(Transaction, bool, bool, bool)>> {
+/// One step of a history. The eager reader reads in every step.
+#[derive(Debug, Clone)]
+struct Step {
+    transaction: Transaction,
+    slow_reader_reads: bool,
+    slow_reader_loses_cursor: bool,
+    prunes_removals: bool,
+}
+
+fn histories() -> impl Strategy<Value = Vec<Step>> {
     let transaction = prop::collection::vec((0..12_u8, prop::option::of(0..4_u32)), 0..6);
-    // Each step: a transaction, whether the slow reader reads, whether removals are pruned, and
-    // whether the slow reader lost its cursor.
-    prop::collection::vec(
-        (
+    let rarely = || prop::bool::weighted(0.1);
+    let step = (transaction, any::<bool>(), rarely(), rarely()).prop_map(
+        |(transaction, slow_reader_reads, prunes_removals, slow_reader_loses_cursor)| Step {
             transaction,
-            any::<bool>(),
-            prop::bool::weighted(0.1),
-            prop::bool::weighted(0.1),
-        ),
-        0..60,
-    )
+            slow_reader_reads,
+            slow_reader_loses_cursor,
+            prunes_removals,
+        },
+    );
+    prop::collection::vec(step, 0..60)
 }
 
 proptest! {
@@ -67,9 +75,9 @@ proptest! {
         let (mut eager, mut slow) = (Followed::default(), Followed::default());
         let (mut eager_revision, mut slow_revision): (Option<u64>, Option<u64>) = (None, None);
         let mut revision = 0;
-        for (transaction, slow_reads, prune, lost_cursor) in history {
+        for step in history {
             revision += 1;
-            for (key, value) in transaction {
+            for (key, value) in step.transaction {
                 let key = format!("k{key}");
                 published.set("", &key, revision, value.map(raw));
                 match value {
@@ -78,16 +86,16 @@ proptest! {
                 };
             }
             snapshots.push(expected.clone());
-            if prune {
+            if step.prunes_removals {
                 published.prune_removals(revision.saturating_sub(3));
             }
             eager.absorb(update(published.since("", eager_revision), revision), 0);
             eager_revision = Some(revision);
             prop_assert_eq!(&entries(&eager), &expected);
-            if lost_cursor {
+            if step.slow_reader_loses_cursor {
                 slow_revision = None;
             }
-            if slow_reads {
+            if step.slow_reader_reads {
                 // Never backwards: the new cursor is never smaller than the requested one.
                 prop_assert!(slow_revision.is_none_or(|previous| previous <= revision));
                 slow.absorb(update(published.since("", slow_revision), revision), 0);
@@ -120,7 +128,11 @@ proptest! {
         let delta = Update {
             cursor: String::new(),
             full: false,
-            changed: after.clone().into_iter().filter(|(k, v)| before.get(k) != Some(v)).collect(),
+            changed: after
+                .clone()
+                .into_iter()
+                .filter(|(key, value)| before.get(key) != Some(value))
+                .collect(),
             removed: before.keys().filter(|key| !after.contains_key(*key)).cloned().collect(),
         };
         let full = full_update(after.clone());

@@ -59,7 +59,8 @@ impl Publisher {
                 .map(|scope_changes| (*publication, scope_changes.peekable()))
         });
         let mut scopes: Vec<_> = scopes.collect();
-        // Changes are ordered by revision. Within a transaction, `selection` gives the order.
+        // A merge of the scopes: the heap has the next change of each scope. Changes are ordered by
+        // revision, and within one commit by `selection`.
         let mut next = BinaryHeap::new();
         for (index, (_, scope_changes)) in scopes.iter_mut().enumerate() {
             if let Some(first) = scope_changes.peek() {

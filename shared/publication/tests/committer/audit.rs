@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use hayward_publication::Handle;
-use hayward_service::http::request_actor::{Origin, RefusalObserver as _};
+use hayward_service::http::request_origin::{RefusalObserver as _, RequestOrigin};
 use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestDatabase, database};
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -14,14 +14,14 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 use crate::fixture::{Command, SCHEMA, pool, set, start, wait_until_leading};
 
 /// Creates the origin of a request with this name and scope.
-fn origin(name: &str, scope: &str) -> Arc<Origin> {
+fn origin(name: &str, scope: &str) -> Arc<RequestOrigin> {
     let request = Request::put("/v1/numbers/k").body(Body::empty());
     let scope = scope.parse::<Scope>().expect("a scope");
     let principal = Principal::new(name, [scope]);
-    Origin::from_request(&request.expect("a request"), Some(Arc::new(principal)))
+    RequestOrigin::from_request(&request.expect("a request"), Some(Arc::new(principal)))
 }
 
-async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64 {
+async fn set_as(handle: &Handle<Command>, origin: Arc<RequestOrigin>, key: &str) -> u64 {
     let set = origin.scope(set(handle, key, 1));
     set.await.expect("committed").revision
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use hayward_publication::publisher::Poll;
 use hayward_publication::{CommitError, Committed, Handle, Reply};
-use hayward_service::http::request_actor::Origin;
+use hayward_service::http::request_origin::RequestOrigin;
 use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestServer, database};
 
@@ -73,7 +73,8 @@ async fn send_request(
         builder = builder.header("if-revision", revision);
     }
     let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
-    let origin = Origin::from_request(&builder.body(Body::empty()).expect("a request"), Some(ann));
+    let origin =
+        RequestOrigin::from_request(&builder.body(Body::empty()).expect("a request"), Some(ann));
     origin.scope(handle.ask(command)).await
 }
 
@@ -147,7 +148,8 @@ async fn a_command_without_dry_run_is_refused_and_not_applied() {
     let request = Request::builder()
         .method("POST")
         .uri("/v1/numbers?dry_run=true");
-    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), None);
+    let origin =
+        RequestOrigin::from_request(&request.body(Body::empty()).expect("a request"), None);
     let refused = origin.scope(handle.ask(Command::Panic)).await;
     assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
     set(&handle, "a", 1)

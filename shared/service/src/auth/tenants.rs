@@ -78,14 +78,23 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
         let location = || format!("line {} of {}", index + 1, path.display());
         let mut fields = line.split_whitespace();
         let (Some(tenant), user, None) = (fields.next(), fields.next(), fields.next()) else {
-            ensure!(line.trim().is_empty(), "{} names more than two", location());
+            // The line is empty, or has more than two fields.
+            ensure!(
+                line.trim().is_empty(),
+                "{} has more than a tenant and a user",
+                location()
+            );
             continue;
         };
         let user = user.with_context(|| format!("{} names no user", location()))?;
         let tenant: UserName = tenant.parse().with_context(location)?;
         let user = UserName::new(user).with_context(location)?;
         let previous = tenant_by_user.insert(user.to_string(), tenant);
-        ensure!(previous.is_none(), "{user} is twice in {}", path.display());
+        ensure!(
+            previous.is_none(),
+            "{} has two lines for {user}",
+            path.display()
+        );
     }
     Ok(tenant_by_user)
 }

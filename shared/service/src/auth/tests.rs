@@ -103,9 +103,9 @@ fn an_expired_or_malformed_token_is_rejected_without_signature_check() {
     let verifier = fixture.verifier();
     let issuer = fixture.issuer();
     let fresh = issuer.mint("ann", &[Scope::Submitter], 60_000).unwrap();
-    let long = issuer.mint("ann", &[Scope::Operator], u64::MAX / 4_000);
+    let too_long_lived = issuer.mint("ann", &[Scope::Operator], u64::MAX / 4_000);
     assert_eq!(verifier.peek(&fresh), TokenPeek::Unverified);
-    for bad in [&long.unwrap(), "", "a.b.c", &"x".repeat(9_000)] {
+    for bad in [&too_long_lived.unwrap(), "", "a.b.c", &"x".repeat(9_000)] {
         assert_eq!(verifier.peek(bad), TokenPeek::Rejected, "{bad:.20}");
     }
     verifier.verify(&fresh).unwrap();
@@ -114,9 +114,11 @@ fn an_expired_or_malformed_token_is_rejected_without_signature_check() {
     assert_eq!(verifier.peek(&fresh), TokenPeek::Rejected);
 }
 
+/// A clock that was up to a day ahead is tolerated. Runner tokens have no such limit, so that
+/// running jobs do not fail.
 #[test]
 fn a_token_stays_valid_after_the_clock_is_set_back() {
-    let hour = 3_600_000;
+    let hour_ms = 3_600_000;
     let fixture = fixture();
     let job = hayward_vocabulary::WorkId::new("job-1").unwrap();
     let node = hayward_vocabulary::NodeName::new("n1").unwrap();
@@ -133,7 +135,8 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
         fixture.issuer().mint("ann", &scopes, lifetime_ms).unwrap()
     };
     let correct_time = fixture.clock.now();
-    for (ahead_ms, is_accepted) in [(hour, true), (20 * hour, true), (100 * hour, false)] {
+    for (ahead_hours, is_accepted) in [(1, true), (20, true), (100, false)] {
+        let ahead_ms = ahead_hours * hour_ms;
         fixture.clock.set(correct_time.plus_ms(ahead_ms));
         let tokens = kinds.each_ref().map(mint);
         fixture.clock.set(correct_time);
@@ -143,7 +146,7 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
             assert_eq!(
                 result.is_ok(),
                 is_accepted || is_runner,
-                "{scope} {ahead_ms} {result:?}"
+                "{scope} {ahead_hours} {result:?}"
             );
         }
     }

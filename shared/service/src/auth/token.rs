@@ -204,7 +204,7 @@ pub enum Refusal {
     ClockAhead,
     #[error("this token was revoked")]
     Revoked,
-    #[error("this token is good for longer than one of its kind may be")]
+    #[error("this token is valid for longer than its scopes allow")]
     LifetimeTooLong,
 }
 
@@ -261,8 +261,8 @@ impl VerifiedToken {
     }
 }
 
-/// The public keys from one read of their file. Cached results refer to them and are compared by
-/// pointer. A find_cached result does not apply to other keys.
+/// The public keys from one read of their file. A cached result is valid only for the keys that
+/// gave it. Keys are compared by pointer, so every new read of the file invalidates the cache.
 type TrustedKeys = Arc<Vec<DecodingKey>>;
 
 /// Verifier of tokens. It needs only public keys.
@@ -425,6 +425,7 @@ impl Verifier {
         if self.still_accepts(&accepted) {
             return Ok(accepted);
         }
+        // The token was accepted a moment ago, so revocation is the likely reason.
         Err(Refusal::Revoked)
     }
 

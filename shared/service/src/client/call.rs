@@ -33,7 +33,7 @@ pub struct Call {
     body: Option<Bytes>,
     timeout: Duration,
     /// Whether the request may be sent more than once.
-    idempotent: bool,
+    is_idempotent: bool,
     /// The first error of the builder. It is reported when the call is sent.
     invalid: Option<anyhow::Error>,
 }
@@ -62,7 +62,7 @@ fn parse_http_date(date: &str) -> Option<Timestamp> {
 
 impl Call {
     pub(super) fn new(client: Client, method: Method, path: String) -> Self {
-        let idempotent = method.is_idempotent();
+        let is_idempotent = method.is_idempotent();
         Self {
             client,
             method,
@@ -70,7 +70,7 @@ impl Call {
             headers: HeaderMap::new(),
             body: None,
             timeout: DEFAULT_TIMEOUT,
-            idempotent,
+            is_idempotent,
             invalid: None,
         }
     }
@@ -110,7 +110,7 @@ impl Call {
 
     /// Allows sending the request more than once (A4).
     pub fn idempotency_key(mut self, key: &str) -> Self {
-        self.idempotent = true;
+        self.is_idempotent = true;
         self.header(crate::http::idempotency::HEADER, key)
     }
 
@@ -142,11 +142,11 @@ impl Call {
             match attempt {
                 Ok(response) => return decode(response),
                 Err(error) => {
-                    let (use_next, retry) = self.retry_decision(&error);
-                    if use_next {
+                    let decision = self.decide_retry(&error);
+                    if decision.leaves_address {
                         self.client.advance_from(index);
                     }
-                    if !retry {
+                    if !decision.sends_again {
                         return Err(error);
                     }
                     if attempts >= addresses {
@@ -166,18 +166,25 @@ impl Call {
         }
     }
 
-    /// Returns whether to move to another address, and whether to send again.
-    fn retry_decision(&self, error: &ClientError) -> (bool, bool) {
+    /// Decides what to do after a failed attempt.
+    fn decide_retry(&self, error: &ClientError) -> RetryDecision {
         match error {
             // A request with response 503 was not executed.
             ClientError::Problem(problem) => {
-                let unavailable = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
-                (unavailable, unavailable)
+                let is_unavailable = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
+                RetryDecision {
+                    leaves_address: is_unavailable,
+                    sends_again: is_unavailable,
+                }
             }
-            ClientError::Unreachable { source, .. } => {
-                (true, source.is_connect() || self.idempotent)
-            }
-            ClientError::Unreadable { .. } | ClientError::InvalidRequest(_) => (false, false),
+            ClientError::Unreachable { source, .. } => RetryDecision {
+                leaves_address: true,
+                sends_again: source.is_connect() || self.is_idempotent,
+            },
+            ClientError::Unreadable { .. } | ClientError::InvalidRequest(_) => RetryDecision {
+                leaves_address: false,
+                sends_again: false,
+            },
         }
     }
 
@@ -274,6 +281,15 @@ impl Call {
     }
 }
 
+/// What to do after a failed attempt.
+struct RetryDecision {
+    /// Whether the next call uses the next address.
+    leaves_address: bool,
+    /// Whether this call sends its request again.
+    sends_again: bool,
+}
+
+/// A successful response whose body is not parsed yet.
 struct RawResponse {
     request_line: String,
     status: StatusCode,

@@ -13,6 +13,8 @@ use super::names;
 
 /// Width of the help in columns.
 const WIDTH: usize = 96;
+/// Indentation of the meaning of a setting.
+const INDENT: &str = "      ";
 
 /// A settings struct. Its fields have defaults and comments.
 pub trait SettingsStruct: Serialize + DeserializeOwned + JsonSchema {}
@@ -124,15 +126,15 @@ pub fn format_setting(setting: &Setting) -> String {
     let mut text = String::new();
     let (flag, variable) = (setting.flag(), setting.variable());
     let _ = writeln!(text, "  {flag}  {variable}  [{}]", setting.default);
+    // A full line makes the first word begin a new one.
     let mut column = WIDTH;
     for word in setting.meaning.split(' ') {
         if column + 1 + word.chars().count() > WIDTH {
-            text.push_str(if column == WIDTH {
-                "      "
-            } else {
-                "\n      "
-            });
-            column = 6;
+            if column != WIDTH {
+                text.push('\n');
+            }
+            text.push_str(INDENT);
+            column = INDENT.len();
         } else {
             text.push(' ');
             column += 1;

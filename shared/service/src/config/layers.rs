@@ -1,4 +1,5 @@
-//! The layers of settings, weakest first, and their checks.
+//! Reads settings in layers, weakest first: defaults, file, environment, flags. Checks the names
+//! and values of each layer.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -57,6 +58,7 @@ pub fn read<T: SettingsStruct>(
     Ok(Outcome::Settings(layers.finish()?))
 }
 
+/// The settings after the layers so far.
 struct Layers<T> {
     values: Map<String, Value>,
     /// The defaults. Their names are the known names of this program.
@@ -125,16 +127,16 @@ impl<T: SettingsStruct> Layers<T> {
             }
         }
         // The variables of this service come last, so that they win.
-        for (variable, (name, in_file), value) in shared.into_iter().chain(private) {
+        for (variable, setting, value) in shared.into_iter().chain(private) {
             let text = value
                 .to_str()
                 .with_context(|| format!("{variable} is not UTF-8"))?;
-            if in_file {
+            if setting.is_in_file {
                 let text = std::fs::read_to_string(text)
                     .with_context(|| format!("{variable}: cannot read {text}"))?;
-                self.set_from_text(variable, &name, text.trim_end())?;
+                self.set_from_text(variable, &setting.name, text.trim_end())?;
             } else {
-                self.set_from_text(variable, &name, text)?;
+                self.set_from_text(variable, &setting.name, text)?;
             }
         }
         Ok(())
@@ -153,17 +155,21 @@ impl<T: SettingsStruct> Layers<T> {
         known.chain(names::variables())
     }
 
-    /// Returns the setting of a variable, and whether its value is in a file. A secret in the
-    /// environment is easier for others to read than a secret in a file.
-    fn find_setting(&self, variable: &str) -> Option<(String, bool)> {
+    /// Returns the setting of a variable. A secret may be in a file, because others can read the
+    /// environment of a process more easily.
+    fn find_setting(&self, variable: &str) -> Option<VariableSetting> {
         let name = variable.to_ascii_lowercase();
         if self.known.contains_key(&name) {
-            return Some((name, false));
+            return Some(VariableSetting {
+                name,
+                is_in_file: false,
+            });
         }
         let name = name.strip_suffix("_file")?;
-        self.known
-            .contains_key(name)
-            .then(|| (name.to_owned(), true))
+        self.known.contains_key(name).then(|| VariableSetting {
+            name: name.to_owned(),
+            is_in_file: true,
+        })
     }
 
     /// Sets a value from a text. The text can be a string, a number or a list, which the type of
@@ -179,6 +185,7 @@ impl<T: SettingsStruct> Layers<T> {
         Err(last_error.context(format!("{source} cannot be used")))
     }
 
+    /// Sets a value if the settings can then be deserialized. Otherwise restores the previous one.
     fn try_set(&mut self, name: &str, value: Value) -> anyhow::Result<()> {
         let previous = self.values.insert(name.to_owned(), value);
         match serde_json::from_value::<T>(Value::Object(self.values.clone())) {
@@ -195,6 +202,13 @@ impl<T: SettingsStruct> Layers<T> {
     fn finish(self) -> anyhow::Result<T> {
         Ok(serde_json::from_value(Value::Object(self.values))?)
     }
+}
+
+/// A setting that an environment variable sets.
+struct VariableSetting {
+    name: String,
+    /// Whether the variable names a file with the value.
+    is_in_file: bool,
 }
 
 /// Returns the possible values of a text, in the order in which they are tried.

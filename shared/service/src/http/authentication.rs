@@ -12,7 +12,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 
 use super::limits::is_stream;
-use super::request_actor::{Origin, RefusalObserver};
+use super::request_origin::{RefusalObserver, RequestOrigin};
 use crate::auth::{Caller, Principal, Refusal, TokenPeek, TokenValidity, Verifier, requested_user};
 use crate::problem::Problem;
 
@@ -67,10 +67,10 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
         Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
         _ => token_owner,
     };
-    let origin = Origin::from_request(&request, sender);
+    let origin = RequestOrigin::from_request(&request, sender);
     // The header `If-Revision` is checked here, because not every request reaches a commit.
     let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
-    let response = match caller {
+    let mut response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
             // The span gets the actor and the user that it represents (S11).
@@ -93,7 +93,6 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
             Arc::clone(&origin).scope(next.run(request)).await
         }
     };
-    let mut response = response;
     origin.add_revision_header(&mut response);
     if let Some(observer) = &config.observer
         && origin.is_audited_refusal(response.status())

@@ -36,6 +36,8 @@ use unauthenticated::{TrackedConnection, UnauthenticatedConnections};
 /// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+/// Serves connections of a listener until the shutdown. Then requests in progress get some time to
+/// finish.
 pub(super) async fn serve(
     router: Router,
     listener: TcpListener,
@@ -302,9 +304,9 @@ mod tests {
         }
     }
 
-    /// The cost of accepting a connection is charged to its first request.
+    /// The handler replies whether the request has the cost of the connection.
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_first_request_of_a_connection_pays_for_the_connection() {
+    async fn only_the_first_request_is_charged_the_cost_of_its_connection() {
         let handler = |request: Request| async move {
             let is_first = request.extensions().get::<ConnectionCost>().is_some();
             REPLIES[usize::from(!is_first)]

@@ -12,7 +12,7 @@ use utoipa::openapi::Deprecated;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::openapi::operations;
-use super::request_actor::ActorKind;
+use super::request_origin::ActorKind;
 use crate::auth::{Caller, Principal};
 
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
@@ -116,6 +116,7 @@ mod tests {
 
     #[test]
     fn headers_follow_their_standards() {
+        // The times are those of the examples in RFC 9745.
         let notice = DeprecationNotice {
             deprecated_since: 1_688_169_599,
             sunset: 1_719_791_999,

@@ -35,7 +35,7 @@ pub struct Query<T>(pub T);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DryRun {
-    /// Say what would come of it, and change nothing.
+    /// Evaluates the change and reports its result, without changing anything.
     #[serde(default)]
     #[param(required = false)]
     pub dry_run: bool,
@@ -178,6 +178,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 fn deserialize<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        // The library writes `?` for a part of the path that it does not know.
         let pointer = pointer_of(&error.path().to_string()).replace("/?", "");
         json_problem(pointer, &error.into_inner())
     })?;

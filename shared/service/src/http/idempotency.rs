@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use crate::locks::Mutex;
 use crate::problem::{Code, Problem};
 
+/// Request header with the key.
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Header of a repeated response.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -171,10 +172,16 @@ pub struct KeyStore {
     state: Mutex<Entries>,
 }
 
+/// A request with a key.
+struct KeyedRequest {
+    digest: RequestDigest,
+    /// The response. `None` while the request is in progress.
+    response: Option<StoredResponse>,
+}
+
 #[derive(Default)]
 struct Entries {
-    /// Digest of the request, and its response. `None` while the request is in progress.
-    entries: HashMap<OwnedKey, (RequestDigest, Option<StoredResponse>)>,
+    entries: HashMap<OwnedKey, KeyedRequest>,
     /// Keys from oldest to newest.
     order: VecDeque<OwnedKey>,
 }
@@ -200,12 +207,16 @@ impl KeyStore {
     ) -> Result<RunningRequest<'_>, EarlierRequest> {
         let owned_key = (principal.to_owned(), key);
         let mut state = self.state.lock();
-        if let Some((earlier, response)) = state.entries.get(&owned_key) {
-            return Err(compare(earlier, response.clone(), &digest));
+        if let Some(earlier) = state.entries.get(&owned_key) {
+            return Err(compare(&earlier.digest, earlier.response.clone(), &digest));
         }
         state.evict(self.limit);
         state.order.push_back(owned_key.clone());
-        state.entries.insert(owned_key.clone(), (digest, None));
+        let request = KeyedRequest {
+            digest,
+            response: None,
+        };
+        state.entries.insert(owned_key.clone(), request);
         Ok(RunningRequest {
             store: self,
             owned_key: Some(owned_key),
@@ -214,6 +225,7 @@ impl KeyStore {
 }
 
 impl Entries {
+    /// Removes the oldest finished requests until there is space for one more.
     fn evict(&mut self, limit: usize) {
         // A key in progress moves to the back once, so the loop always ends.
         for _ in 0..self.order.len() {
@@ -224,7 +236,7 @@ impl Entries {
                 return;
             };
             match self.entries.get(&oldest) {
-                Some((_, None)) => self.order.push_back(oldest),
+                Some(request) if request.response.is_none() => self.order.push_back(oldest),
                 _ => {
                     self.entries.remove(&oldest);
                 }
@@ -242,9 +254,9 @@ pub struct RunningRequest<'a> {
 impl RunningRequest<'_> {
     pub fn complete(mut self, response: StoredResponse) {
         if let Some(owned_key) = self.owned_key.take()
-            && let Some(entry) = self.store.state.lock().entries.get_mut(&owned_key)
+            && let Some(request) = self.store.state.lock().entries.get_mut(&owned_key)
         {
-            entry.1 = Some(response);
+            request.response = Some(response);
         }
     }
 }

@@ -8,6 +8,7 @@ mod if_revision;
 mod integer_bounds;
 mod merge_all_of;
 mod min_revision;
+mod parameter_schemas;
 mod query_parameters;
 
 pub(crate) use common_responses::operations;
@@ -104,6 +105,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     min_revision::add(&mut document);
     common_responses::add(&mut document);
     integer_bounds::add(&mut document);
+    parameter_schemas::correct(&mut document);
     document
 }
 
@@ -196,13 +198,10 @@ mod tests {
             .collect();
         names.sort_by_key(|(location, _)| location.as_str());
         let expected = [("path", "id"), ("query", "limit")];
-        assert!(
-            names
-                .iter()
-                .zip(expected)
-                .all(|(actual, expected)| actual.0 == expected.0 && actual.1 == expected.1)
-        );
-        assert_eq!(names.len(), 2);
+        assert_eq!(names.len(), expected.len());
+        for ((location, name), (expected_location, expected_name)) in names.iter().zip(expected) {
+            assert!(*location == expected_location && *name == expected_name);
+        }
         let schemas = &document["components"]["schemas"];
         assert!(schemas["Problem"].is_object() && schemas["FieldFault"].is_object());
     }

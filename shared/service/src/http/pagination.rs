@@ -102,7 +102,8 @@ mod tests {
         }
         assert_eq!((seen, cursor), (vec![10, 20, 30, 40, 50], None));
         // A page that ends with the list has no next page.
-        assert_eq!(page_of(5, None).unwrap().1, None);
+        let (_, next) = page_of(5, None).unwrap();
+        assert_eq!(next, None);
     }
 
     #[test]

@@ -38,8 +38,8 @@ use super::limits::expensive_routes::{self, ExpensiveRoutes};
 use super::limits::failed_auth_per_address::{self, FailedAuthLimiter};
 use super::limits::per_caller::{self, CallerLimits};
 use super::limits::{BodyDeadline, Limits, MAX_BODY_BYTES, MAX_LONG_POLL};
-use super::request_actor::RefusalObserver;
 use super::request_context::LongPolled;
+use super::request_origin::RefusalObserver;
 use super::scrape::{self, ScrapeListener};
 use super::tls::{self, Tls};
 use super::{connections, request_context};
@@ -253,6 +253,7 @@ pub(super) struct ServeContext {
     pub shutdown: Shutdown,
 }
 
+/// Wraps a router in the layers described above. The last layer added here runs first.
 pub(super) fn with_middleware(router: Router, auth: AuthConfig, context: &ServeContext) -> Router {
     let (name, limits) = (context.name, &context.limits);
     let auth = Arc::new(auth);

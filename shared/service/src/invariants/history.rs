@@ -24,8 +24,7 @@ pub(super) struct Transition {
     pub detail: String,
 }
 
-/// Returns the number in the id of a rule. Rules are ordered by this number and not by
-/// text.
+/// Returns the number in the id of a rule. Rules are ordered by this number and not by text.
 fn rule_number(id: &str) -> u32 {
     id.trim_start_matches(char::is_alphabetic)
         .parse()
@@ -42,11 +41,11 @@ impl History {
             let rule = timed.finding.rule;
             let key = (rule_number(rule.id), rule.id);
             let previous = self.rules.get(&key);
-            let status = status(timed, evaluation.revision, now, previous);
+            let status = new_status(timed, evaluation.revision, now, previous);
             let previous_result = previous.map_or(RuleResult::Holds, |previous| previous.result);
             let unchecked_at_first = previous.is_none() && status.result == RuleResult::NotChecked;
             if status.result != previous_result && !unchecked_at_first {
-                transitions.push(transition(&timed.finding, &status));
+                transitions.push(new_transition(&timed.finding, &status));
             }
             rules.insert(key, status);
         }
@@ -54,12 +53,13 @@ impl History {
         transitions
     }
 
+    /// Returns the last result of each rule, in order of number.
     pub fn status(&self) -> Vec<RuleStatus> {
         self.rules.values().cloned().collect()
     }
 }
 
-fn status(
+fn new_status(
     timed: &TimedFinding,
     revision: u64,
     now: Timestamp,
@@ -93,7 +93,7 @@ fn status(
     }
 }
 
-fn transition(finding: &Finding, status: &RuleStatus) -> Transition {
+fn new_transition(finding: &Finding, status: &RuleStatus) -> Transition {
     let first_evidence = status.evidence.first();
     let first_evidence = first_evidence.map(|it| format!("{}: {}", it.subject, it.detail));
     Transition {

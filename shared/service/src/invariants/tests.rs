@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hayward_vocabulary::invariant_finding::{Evidence, Inquiry, Rule};
-use parking_lot::Mutex as PlainMutex;
 
 use super::*;
 use crate::runtime::clock::ManualClock;
@@ -108,14 +107,17 @@ fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not(
     assert_eq!(transitions[0].detail, "no data yet");
 }
 
-/// Source that counts its evaluations in the first field. Each evaluation lasts as long as the
-/// second field.
-struct CountingSource(Arc<AtomicUsize>, PlainMutex<Duration>);
+/// Source that counts its evaluations.
+struct CountingSource {
+    count: Arc<AtomicUsize>,
+    /// Duration of each evaluation.
+    duration: Duration,
+}
 
 impl InvariantSource for CountingSource {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
-        let duration = *self.1.lock();
-        self.0.fetch_add(1, Ordering::SeqCst);
+        let duration = self.duration;
+        self.count.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             tokio::time::sleep(duration).await;
             Ok(evaluation(vec![finding(NO_OVERCOMMIT, false)]))
@@ -126,8 +128,10 @@ impl InvariantSource for CountingSource {
 #[tokio::test]
 async fn expensive_evaluations_are_limited() {
     let count = Arc::new(AtomicUsize::new(0));
-    let duration = Duration::from_millis(20);
-    let source = CountingSource(count.clone(), PlainMutex::new(duration));
+    let source = CountingSource {
+        count: count.clone(),
+        duration: Duration::from_millis(20),
+    };
     let monitor =
         InvariantMonitor::new("test", source).with_clock(Arc::new(ManualClock::new(timestamp(5))));
     let first = monitor.evaluate().await.unwrap();

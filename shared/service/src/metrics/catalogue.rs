@@ -4,11 +4,13 @@
 mod fleet;
 mod http_and_process;
 mod leadership_and_database;
+mod publications_invariants_audit;
 mod scheduling;
 
 pub use fleet::*;
 pub use http_and_process::*;
 pub use leadership_and_database::*;
+pub use publications_invariants_audit::*;
 pub use scheduling::*;
 
 use super::{Attribute, Metric};
@@ -54,6 +56,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
         scheduling::ALL,
         fleet::ALL,
         leadership_and_database::ALL,
+        publications_invariants_audit::ALL,
         http_and_process::ALL,
     ];
     lists.into_iter().flatten().copied()

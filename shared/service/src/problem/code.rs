@@ -13,7 +13,7 @@ macro_rules! codes {
         #[serde(rename_all = "snake_case")]
         pub enum Code {
             $( $(#[$doc])* $name, )*
-            /// A code of a newer version than ours; the status still tells what to do.
+            /// A code of a newer version than ours; the status is still valid.
             #[serde(other)]
             Unknown,
         }
@@ -50,38 +50,38 @@ codes! {
     MalformedJson = "malformed_json", BAD_REQUEST, "Malformed JSON";
     /// There is no token, or none that we accept.
     Unauthenticated = "unauthenticated", UNAUTHORIZED, "Unauthenticated";
-    /// The token is good and does not allow this.
+    /// The token is valid and does not allow this.
     Forbidden = "forbidden", FORBIDDEN, "Forbidden";
-    /// It is not there, or the caller may not know that it is (S7).
+    /// The object does not exist, or the caller may not see it (S7).
     NotFound = "not_found", NOT_FOUND, "Not found";
-    /// The route is there, but not with this method.
+    /// The route exists, but not with this method.
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "Method not allowed";
     /// The client did not send its request in time.
     Timeout = "timeout", REQUEST_TIMEOUT, "Too slow";
-    /// The state of the thing does not allow this now.
+    /// The state of the object does not allow this now.
     Conflict = "conflict", CONFLICT, "Conflict";
-    /// The caller speaks for an owner that is not the one of now.
+    /// A newer owner of the worker pool has connected.
     StaleEpoch = "stale_epoch", CONFLICT, "Stale epoch";
-    /// The owner has to connect first, or once more.
+    /// The owner of the worker pool must connect first, or again.
     NotConnected = "not_connected", CONFLICT, "Not connected";
-    /// The owner has connected again since.
+    /// The owner of the worker pool has connected again, so this connection is outdated.
     StaleConnection = "stale_connection", CONFLICT, "Stale connection";
     /// The blocklist is switched off by its setting.
     BlocklistDisabled = "blocklist_disabled", CONFLICT, "Blocklist disabled";
-    /// It was there and will not come back.
+    /// The object or position existed and will not come back.
     Gone = "gone", GONE, "Gone";
     /// `If-Match` names an older state (A5).
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "Changed meanwhile";
-    /// `If-Revision` names an older revision than that of now (A10).
+    /// `If-Revision` names another revision than the current one (A10).
     RevisionMoved = "revision_moved", PRECONDITION_FAILED, "Revision moved";
     /// The body is larger than this route takes.
     PayloadTooLarge = "payload_too_large", PAYLOAD_TOO_LARGE, "Payload too large";
     /// The body is not of a media type this route takes.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE,
         "Unsupported media type";
-    /// Understood, and not what this route takes or can do.
+    /// The request is well-formed, but a value is invalid or not supported.
     Invalid = "invalid", UNPROCESSABLE_ENTITY, "Invalid";
-    /// No node of the pool, empty, could take it.
+    /// The work does not fit any node of the pool, even an empty one.
     CanNeverFit = "can_never_fit", UNPROCESSABLE_ENTITY, "Can never fit";
     /// The key was used before with another request (A4).
     IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "Key used before";
@@ -89,7 +89,7 @@ codes! {
     PreconditionRequired = "precondition_required", PRECONDITION_REQUIRED, "If-Match required";
     /// More requests than this caller is allowed.
     TooManyRequests = "too_many_requests", TOO_MANY_REQUESTS, "Too many requests";
-    /// Something broke here.
+    /// An internal error; the log of the service has the cause.
     Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error";
     /// A dependency of this service is unavailable, or the service is too busy.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Unavailable";

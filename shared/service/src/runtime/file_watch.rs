@@ -1,4 +1,5 @@
-//! Files that are read again when they change.
+//! Values from files that are read again when the files change. The files are checked by their
+//! metadata when the value is used, at most once a second.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

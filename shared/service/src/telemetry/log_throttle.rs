@@ -40,9 +40,9 @@ struct Window {
     withheld: u64,
 }
 
-#[derive(Default)]
 /// Windows by kind. A kind is a place in the code and a hash of the content. The hash is 0 for
 /// warnings and errors.
+#[derive(Default)]
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {
@@ -53,6 +53,7 @@ impl LogThrottle {
         if kinds.len() >= MAX_KINDS {
             kinds.retain(|_, window| now.duration_since(window.started) < WINDOW);
         }
+        // Further kinds are not limited while the table is full.
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             return Some(0);
         }

@@ -41,6 +41,7 @@ impl Visit for QueryFields {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "summary" {
+            // The library shortens a long statement and appends an ellipsis.
             self.summary = Some(value.trim_end_matches(" …").to_owned());
         }
     }

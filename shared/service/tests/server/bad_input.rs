@@ -1,12 +1,13 @@
-//! Bad input over HTTP: each case has its status and a problem document (A8).
+//! Invalid and oversized requests over HTTP: each case has its status, and a problem document if
+//! the server could read the head (A8).
 
 use std::time::Duration;
 
 use hayward_service::{Code, Limits, Problem};
 use reqwest::Method;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixture::{Fixture, fixture, problem_of, read_to_end, send_text};
+use crate::fixture::{Fixture, TIMEOUT, fixture, problem_of, read_to_end, send_text};
 
 /// Sends this body unchanged. Returns the refusal.
 async fn post_and_get_problem(fixture: &Fixture, body: Vec<u8>) -> (u16, Problem) {
@@ -130,22 +131,41 @@ async fn paths_and_queries_that_are_not_text_give_400() {
     }
 }
 
-/// The response has the headers for deprecation (A14).
 #[tokio::test]
-async fn a_deprecated_route_announces_its_end() {
+async fn an_endless_body_is_cut_at_the_size_limit() {
     let fixture = fixture(Limits::default()).await;
-    let response = fixture.get("/v1/old").await;
-    assert_eq!(response.status(), 200);
-    assert_eq!(response.headers()["deprecation"], "@1688169599");
-    assert_eq!(
-        response.headers()["sunset"],
-        "Sun, 30 Jun 2024 23:59:59 GMT"
-    );
-    let link = &response.headers()["link"];
-    assert_eq!(link, "</v1/echo>; rel=\"successor-version\"");
-    let new = fixture.get("/v1/echo").await;
-    assert!(!new.headers().contains_key("deprecation"));
-    let described = fixture.get("/v1/openapi.json").await;
-    let described: serde_json::Value = described.json().await.unwrap();
-    assert_eq!(described["paths"]["/v1/old"]["get"]["deprecated"], true);
+    let mut stream = fixture.connect().await;
+    let head = fixture.head("POST /v1/items");
+    let head =
+        format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
+    send_text(&mut stream, &head).await;
+    let (mut reader, mut writer) = stream.split();
+    let flood = async {
+        let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+        while writer.write_all(chunk.as_bytes()).await.is_ok() {}
+        std::future::pending::<()>().await;
+    };
+    let mut response = vec![0; 12];
+    tokio::select! {
+        () = flood => unreachable!("this branch never ends"),
+        read = tokio::time::timeout(TIMEOUT, reader.read_exact(&mut response)) => {
+            read.expect("an answer in time").unwrap();
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&response), "HTTP/1.1 413");
+    let _ = read_to_end(&mut stream).await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let fixture = fixture(Limits::default()).await;
+    let mut stream = fixture.connect().await;
+    let head = fixture.head("GET /v1/echo");
+    send_text(
+        &mut stream,
+        &format!("{head}x-long: {}\r\n\r\n", "x".repeat(20 * 1024)),
+    )
+    .await;
+    let response = read_to_end(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 431"), "{response}");
 }

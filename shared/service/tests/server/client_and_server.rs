@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use hayward_service::client::{Client, ClientError, TokenSource};
-use hayward_service::http::server;
-use hayward_service::{Code, Limits, Problem, Server, Shutdown};
+use hayward_service::{Code, Limits, Problem};
 use http::Method;
 use tokio::net::TcpListener;
 
@@ -140,20 +139,6 @@ async fn a_changed_token_file_is_read_again() {
         .set_modified(later)
         .unwrap();
     assert_eq!(send().await.unwrap()["name"], "test");
-}
-
-/// Only loopback is served without TLS (S3).
-#[tokio::test]
-async fn a_reachable_listener_without_tls_is_refused() {
-    let settings = hayward_service::ServerSettings {
-        listen: "0.0.0.0:0".parse().unwrap(),
-        ..Default::default()
-    };
-    assert!(server::bind(&settings).is_err());
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let server_task =
-        Server::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
-    assert!(server_task.await.is_err());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Every refusal is a problem document, and unauthenticated clients are refused first.
 
+use hayward_service::auth::{Scope, max_lifetime_ms};
 use hayward_service::{Code, Limits};
 use reqwest::Method;
 
@@ -162,4 +163,32 @@ async fn requests_over_the_limit_are_shed_and_long_polls_do_not_count() {
     assert_eq!(fixture.get("/v1/poll?wait=1").await.status(), 200);
     fixture.release.notify_one();
     assert_eq!(first.await.unwrap().unwrap().text().await.unwrap(), "done");
+}
+
+#[tokio::test]
+async fn a_token_with_too_long_a_lifetime_is_refused() {
+    let fixture = fixture(Limits::default()).await;
+    for scope in [Scope::Submitter, Scope::Operator] {
+        let max_ms = max_lifetime_ms(std::slice::from_ref(&scope));
+        let mint = |lifetime_ms| {
+            fixture
+                .issuer
+                .mint("ann", std::slice::from_ref(&scope), lifetime_ms)
+        };
+        let send = async |lifetime_ms| {
+            let token = mint(lifetime_ms).unwrap();
+            let request = http_client()
+                .get(fixture.url("/v1/echo"))
+                .bearer_auth(token);
+            request.send().await.unwrap()
+        };
+        assert_eq!(send(max_ms).await.status(), 200);
+        let (status, refused) = problem_of(send(max_ms + 2_000).await).await;
+        assert_eq!((status, refused.code), (401, Code::Unauthenticated));
+        assert!(
+            refused.detail.contains("valid for longer"),
+            "{}",
+            refused.detail
+        );
+    }
 }

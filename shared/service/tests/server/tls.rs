@@ -8,30 +8,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hayward_service::client::Authority;
-use hayward_service::{Client, Limits, ServerSettings, TokenSource};
+use hayward_service::http::server;
+use hayward_service::{Client, Limits, Server, ServerSettings, Shutdown, TokenSource};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::{Fixture, TIMEOUT, fixture_with, read_to_end, send_text};
 
-/// An authority and the certificate that it renews.
-struct Fleet {
+/// A certificate authority, and the certificate of the server that it signs again and again.
+struct TestAuthority {
     dir: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Fleet {
+impl TestAuthority {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let fleet = Self {
+        let ca = Self {
             issuer: create_authority(dir.path(), ""),
             dir,
         };
-        fleet.renew();
-        fleet
+        ca.renew();
+        ca
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -94,9 +95,9 @@ fn https_url(fixture: &Fixture) -> String {
 }
 
 /// Returns the certificate that a new connection receives.
-async fn served_certificate(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
+async fn served_certificate(ca: &TestAuthority, fixture: &Fixture) -> CertificateDer<'static> {
     let mut roots = rustls::RootCertStore::empty();
-    for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
+    for root in CertificateDer::pem_file_iter(ca.file("ca.pem")).unwrap() {
         roots.add(root.unwrap()).unwrap();
     }
     let config = rustls::ClientConfig::builder()
@@ -111,12 +112,12 @@ async fn served_certificate(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<
 }
 
 async fn wait_for_certificate(
-    fleet: &Fleet,
+    ca: &TestAuthority,
     fixture: &Fixture,
     expected: &CertificateDer<'static>,
 ) {
     let began = Instant::now();
-    while served_certificate(fleet, fixture).await != *expected {
+    while served_certificate(ca, fixture).await != *expected {
         assert!(
             began.elapsed() < TIMEOUT,
             "the new certificate is never shown"
@@ -128,9 +129,9 @@ async fn wait_for_certificate(
 /// A plain request gets no response (S3).
 #[tokio::test]
 async fn only_a_client_that_trusts_the_authority_connects() {
-    let fleet = Fleet::new();
-    let fixture = fleet.fixture(Limits::default()).await;
-    let client = fleet.client(&fixture);
+    let ca = TestAuthority::new();
+    let fixture = ca.fixture(Limits::default()).await;
+    let client = ca.client(&fixture);
     let status: serde_json::Value = client.get("/v1/status").await.unwrap();
     assert_eq!(status["insecure_modes"], serde_json::json!([]));
     // Plain text is not a handshake.
@@ -142,7 +143,7 @@ async fn only_a_client_that_trusts_the_authority_connects() {
     .await;
     assert!(!read_to_end(&mut stream).await.contains("HTTP/1.1"));
     // A client that trusts another authority does not connect.
-    let other = Fleet::new();
+    let other = TestAuthority::new();
     let other = other.client(&fixture);
     let refused = other.get::<serde_json::Value>("/v1/status").await;
     assert!(refused.unwrap_err().retryable());
@@ -160,13 +161,13 @@ async fn only_a_client_that_trusts_the_authority_connects() {
 /// Incomplete handshakes are closed (S27).
 #[tokio::test]
 async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
-    let fleet = Fleet::new();
+    let ca = TestAuthority::new();
     let head_timeout = Duration::from_millis(500);
     let limits = Limits {
         head_timeout,
         ..Limits::default()
     };
-    let fixture = fleet.fixture(limits).await;
+    let fixture = ca.fixture(limits).await;
     let mut silent = Vec::new();
     for _ in 0..32 {
         let mut stream = fixture.connect().await;
@@ -174,7 +175,7 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
         stream.write_all(&[22, 3, 1]).await.unwrap();
         silent.push(stream);
     }
-    let client = fleet.client(&fixture);
+    let client = ca.client(&fixture);
     assert!(client.get::<serde_json::Value>("/v1/status").await.is_ok());
     for mut stream in silent {
         let mut received = Vec::new();
@@ -186,8 +187,8 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
 /// No request fails during the change (F46).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificate_and_authority_change_under_load() {
-    let mut fleet = Fleet::new();
-    let fixture = fleet
+    let mut ca = TestAuthority::new();
+    let fixture = ca
         .fixture(Limits {
             requests_per_second: 0,
             ..Limits::default()
@@ -200,14 +201,14 @@ async fn certificate_and_authority_change_under_load() {
     let mut load = Vec::new();
     for number in 0..4 {
         let (stop, successes) = (Arc::clone(&stop), Arc::clone(&successes));
-        let mut client = fleet.client(&fixture);
-        let (url, token, ca) = (https_url(&fixture), fixture.token(), fleet.file("ca.pem"));
+        let mut client = ca.client(&fixture);
+        let (url, token, ca_file) = (https_url(&fixture), fixture.token(), ca.file("ca.pem"));
         load.push(tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 // Half of the clients keep their connection. The others open one for each request.
                 if number % 2 == 0 {
                     let token = TokenSource::fixed(&token);
-                    let token = token.with_authority(Some(Authority::File(ca.clone())));
+                    let token = token.with_authority(Some(Authority::File(ca_file.clone())));
                     client = Client::new([&url], token).unwrap();
                 }
                 let status: serde_json::Value = client.get("/v1/status").await.unwrap();
@@ -216,25 +217,25 @@ async fn certificate_and_authority_change_under_load() {
             }
         }));
     }
-    let first = served_certificate(&fleet, &fixture).await;
-    let second = fleet.renew();
-    wait_for_certificate(&fleet, &fixture, &second).await;
+    let first = served_certificate(&ca, &fixture).await;
+    let second = ca.renew();
+    wait_for_certificate(&ca, &fixture, &second).await;
     assert_ne!(first, second);
     // The file is incomplete, as during a copy.
-    fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+    fs::write(ca.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(
-        served_certificate(&fleet, &fixture).await,
+        served_certificate(&ca, &fixture).await,
         second,
         "the broken one is not shown"
     );
-    let third = fleet.renew();
-    wait_for_certificate(&fleet, &fixture, &third).await;
+    let third = ca.renew();
+    wait_for_certificate(&ca, &fixture, &third).await;
     // A new authority is trusted first. It signs later.
-    fleet.add_authority();
+    ca.add_authority();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let fourth = fleet.renew();
-    wait_for_certificate(&fleet, &fixture, &fourth).await;
+    let fourth = ca.renew();
+    wait_for_certificate(&ca, &fixture, &fourth).await;
     let before = successes.load(Ordering::Relaxed);
     while successes.load(Ordering::Relaxed) < before + 20 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -252,6 +253,20 @@ fn a_certificate_without_key_is_an_invalid_setting() {
         tls_certificate: Some("/nowhere".into()),
         ..ServerSettings::default()
     };
-    let server = hayward_service::Server::new("test", None);
+    let server = Server::new("test", None);
     assert!(server.configure(&settings).is_err());
+}
+
+/// Only loopback is served without TLS (S3).
+#[tokio::test]
+async fn a_reachable_listener_without_tls_is_refused() {
+    let settings = ServerSettings {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        ..ServerSettings::default()
+    };
+    assert!(server::bind(&settings).is_err());
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let server_task =
+        Server::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
+    assert!(server_task.await.is_err());
 }

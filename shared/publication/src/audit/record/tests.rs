@@ -120,7 +120,7 @@ fn a_pruned_chain_continues_from_its_anchor() {
 
 proptest! {
     #[test]
-    fn an_exported_record_verifies_like_the_original(
+    fn an_exported_record_equals_the_original(
         number: u64, actor in ".{0,20}", digest: [u8; 32],
         status in proptest::option::of(400..500_u16),
     ) {

@@ -63,7 +63,7 @@ fn insecure_collector(url: &str) -> Option<InsecurePeer> {
     Some(InsecurePeer {
         mode: format!("plain_telemetry_to_{host}"),
         advice: format!(
-            "the collector at {host} is on another machine, and is told names of users and work: \
+            "the collector at {host} is on another machine, and receives names of users and work: \
              let `otlp_endpoint` begin with https, and `otlp_authority` name the file of the \
              authority that signed its certificate"
         ),

@@ -20,7 +20,7 @@ use super::{Key, KeyStore, REPLAYED, StoredResponse, digest};
 use crate::auth::Caller;
 use crate::http::extract::body_problem;
 use crate::http::refusal::problem_response;
-use crate::http::request_actor::is_dry_run;
+use crate::http::request_origin::is_dry_run;
 use crate::problem::Problem;
 
 /// Maximum number of stored responses. With the maximum size below, they use at most 32 MiB.

@@ -31,11 +31,17 @@ const LIST_PARAMETERS: [&str; 8] = [
     "dry_run",
 ];
 
+/// Numbers of requests in the queue or in progress.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct AdmittedRequests {
+    total: usize,
+    by_caller: HashMap<Arc<str>, usize>,
+}
+
 /// The queue of one server.
 pub(crate) struct ExpensiveRoutes {
     workers: Semaphore,
-    /// Number of requests in the queue or in progress: all, and by caller.
-    admitted: Mutex<(usize, HashMap<Arc<str>, usize>)>,
+    admitted: Mutex<AdmittedRequests>,
     max_total: usize,
     max_per_caller: usize,
 }
@@ -56,18 +62,16 @@ impl ExpensiveRoutes {
         }
     }
 
+    /// Counts a request. Returns `None` if the queue or the part of this caller is full.
     fn admit(&self, caller: Arc<str>) -> Option<Slot<'_>> {
         let mut admitted = self.admitted.lock();
-        let (total, by_caller) = &mut *admitted;
-        if *total >= self.max_total
-            || by_caller
-                .get(&caller)
-                .is_some_and(|count| *count >= self.max_per_caller)
-        {
+        let count_of_caller = admitted.by_caller.get(&caller).copied().unwrap_or(0);
+        if admitted.total >= self.max_total || count_of_caller >= self.max_per_caller {
             return None;
         }
-        *total += 1;
-        *by_caller.entry(Arc::clone(&caller)).or_default() += 1;
+        admitted.total += 1;
+        let new_count = count_of_caller + 1;
+        admitted.by_caller.insert(Arc::clone(&caller), new_count);
         drop(admitted);
         Some(Slot {
             routes: self,
@@ -79,11 +83,11 @@ impl ExpensiveRoutes {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let mut admitted = self.routes.admitted.lock();
-        admitted.0 -= 1;
-        if let Some(count) = admitted.1.get_mut(&self.caller) {
+        admitted.total -= 1;
+        if let Some(count) = admitted.by_caller.get_mut(&self.caller) {
             *count -= 1;
             if *count == 0 {
-                admitted.1.remove(&self.caller);
+                admitted.by_caller.remove(&self.caller);
             }
         }
     }
@@ -147,7 +151,7 @@ mod tests {
         assert!(third.is_some());
         assert!(routes.admit(ben).is_none(), "the queue is full");
         drop((first, second, third));
-        assert_eq!(*routes.admitted.lock(), (0, HashMap::new()));
+        assert_eq!(*routes.admitted.lock(), AdmittedRequests::default());
         assert!(routes.admit(ann).is_some());
     }
 

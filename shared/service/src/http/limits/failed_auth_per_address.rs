@@ -22,11 +22,18 @@ use super::token_bucket::TokenBuckets;
 use crate::auth::TokenPeek;
 use crate::http::authentication::AuthConfig;
 use crate::http::connections::unauthenticated::client_network;
-use crate::http::request_actor::Origin;
+use crate::http::request_origin::RequestOrigin;
 use crate::problem::{Code, Problem};
 
 /// Size of a bucket, as the time in which it fills.
 const BURST: Duration = Duration::from_secs(5);
+
+/// Time between two requests of one address that leave a queue.
+const QUEUE_INTERVAL: Duration = Duration::from_millis(2);
+/// Maximum wait for the check of a signature.
+const MAX_CHECK_WAIT: Duration = Duration::from_secs(8);
+/// Maximum delay of a 429 response.
+const MAX_REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
 /// Key that all further addresses share once the table is full (I25).
 const OVERFLOW_KEY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -65,7 +72,7 @@ pub(crate) struct FailedAuthLimiter {
 
 /// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     Pass,
     /// Check the token after this wait.
     CheckAfter(Duration),
@@ -78,32 +85,32 @@ enum Verdict {
 
 impl FailedAuthLimiter {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let queue = |interval_ms, max_wait_s| Queue {
+        let queue_with_max_wait = |max_wait| Queue {
             buckets: Mutex::new(TokenBuckets::new(OVERFLOW_KEY)),
-            interval: Duration::from_millis(interval_ms),
-            max_wait: Duration::from_secs(max_wait_s),
+            interval: QUEUE_INTERVAL,
+            max_wait,
         };
         Self {
             cost: Duration::from_secs(1).checked_div(limits.stranger_requests_per_second),
             failures: Mutex::new(TokenBuckets::new(OVERFLOW_KEY)),
-            signature_checks: queue(2, 8),
-            refusals: queue(2, 1),
+            signature_checks: queue_with_max_wait(MAX_CHECK_WAIT),
+            refusals: queue_with_max_wait(MAX_REFUSAL_DELAY),
         }
     }
 
-    fn decide(&self, peek: TokenPeek, address: IpAddr, now: Instant) -> Verdict {
+    fn decide(&self, peek: TokenPeek, address: IpAddr, now: Instant) -> Decision {
         let until_full = self.failures.lock().time_until_full(&address, now);
         let excess = until_full.saturating_sub(BURST);
         if excess.is_zero() || matches!(peek, TokenPeek::Verified | TokenPeek::Probe) {
-            return Verdict::Pass;
+            return Decision::Pass;
         }
         if peek == TokenPeek::Unverified
             && let Some(wait) = self.signature_checks.enqueue(address, now)
         {
-            return Verdict::CheckAfter(wait);
+            return Decision::CheckAfter(wait);
         }
         let delay = self.refusals.enqueue(address, now);
-        Verdict::Refuse {
+        Decision::Refuse {
             delay: delay.unwrap_or_default(),
             retry_after: excess,
         }
@@ -133,9 +140,9 @@ pub(crate) async fn limit_failed_auth(
     };
     let peek = auth_config.peek(&request);
     match limiter.decide(peek, address, Instant::now()) {
-        Verdict::Pass => {}
-        Verdict::CheckAfter(wait) => tokio::time::sleep(wait).await,
-        Verdict::Refuse { delay, retry_after } => {
+        Decision::Pass => {}
+        Decision::CheckAfter(wait) => tokio::time::sleep(wait).await,
+        Decision::Refuse { delay, retry_after } => {
             tokio::time::sleep(delay).await;
             return refusal_response(&auth_config, &request, retry_after);
         }
@@ -157,7 +164,7 @@ fn refusal_response(
     let problem = Problem::new(Code::TooManyRequests, detail).retry_after_ms(ms);
     let mut response = problem.into_response();
     if let Some(observer) = &auth_config.observer {
-        let origin = Origin::from_request(request, None).for_command();
+        let origin = RequestOrigin::from_request(request, None).for_command();
         observer.refused(origin, response.status().as_u16());
     }
     response
@@ -181,7 +188,7 @@ mod tests {
         for _ in 0..6 {
             assert_eq!(
                 limiter.decide(TokenPeek::Rejected, ADDRESS, now),
-                Verdict::Pass
+                Decision::Pass
             );
             limiter.record(TokenPeek::Rejected, StatusCode::UNAUTHORIZED, ADDRESS, now);
         }
@@ -193,7 +200,7 @@ mod tests {
         let now = Instant::now();
         let limiter = limiter_with_empty_bucket(now);
         let second = Duration::from_secs(1);
-        let refused = Verdict::Refuse {
+        let refused = Decision::Refuse {
             delay: Duration::ZERO,
             retry_after: second,
         };
@@ -201,12 +208,12 @@ mod tests {
         let other_address = IpAddr::from([192, 0, 2, 2]);
         assert_eq!(
             limiter.decide(TokenPeek::Rejected, other_address, now),
-            Verdict::Pass
+            Decision::Pass
         );
         let later = now + second;
         assert_eq!(
             limiter.decide(TokenPeek::Rejected, ADDRESS, later),
-            Verdict::Pass
+            Decision::Pass
         );
     }
 
@@ -215,17 +222,18 @@ mod tests {
         let now = Instant::now();
         let limiter = limiter_with_empty_bucket(now);
         for peek in [TokenPeek::Verified, TokenPeek::Probe] {
-            assert_eq!(limiter.decide(peek, ADDRESS, now), Verdict::Pass);
+            assert_eq!(limiter.decide(peek, ADDRESS, now), Decision::Pass);
         }
+        // One check every 2 ms, so the maximum wait of 8 s is reached after 4,000 requests.
         for position in 0..=4_000_u64 {
             let wait = Duration::from_millis(position * 2);
             assert_eq!(
                 limiter.decide(TokenPeek::Unverified, ADDRESS, now),
-                Verdict::CheckAfter(wait)
+                Decision::CheckAfter(wait)
             );
         }
         let full = limiter.decide(TokenPeek::Unverified, ADDRESS, now);
-        assert!(matches!(full, Verdict::Refuse { .. }), "{full:?}");
+        assert!(matches!(full, Decision::Refuse { .. }), "{full:?}");
     }
 
     #[test]
@@ -234,11 +242,12 @@ mod tests {
         let limiter = limiter_with_empty_bucket(now);
         let delays = (0..600).map(
             |_| match limiter.decide(TokenPeek::Rejected, ADDRESS, now) {
-                Verdict::Refuse { delay, .. } => delay,
+                Decision::Refuse { delay, .. } => delay,
                 other => panic!("{other:?}"),
             },
         );
         let delays: Vec<_> = delays.collect();
+        // One refusal every 2 ms, so the maximum delay of 1 s is reached after 500 requests.
         assert_eq!(delays[500], Duration::from_secs(1));
         assert_eq!(delays[501], Duration::ZERO);
     }
@@ -280,7 +289,7 @@ mod tests {
         }
         assert_eq!(
             limiter.decide(TokenPeek::Rejected, ADDRESS, now),
-            Verdict::Pass
+            Decision::Pass
         );
     }
 }

@@ -1,4 +1,5 @@
-//! A body with a guard that is dropped after the last byte.
+//! A response body with a guard. The guard is dropped together with the body, which is after the
+//! last byte or when the client has gone.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

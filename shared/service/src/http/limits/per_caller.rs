@@ -147,6 +147,7 @@ impl CallerLimits {
     }
 }
 
+/// Takes one request out of the bucket of a key. `what` begins the message of a refusal.
 fn spend(
     limit: Option<&RateLimit>,
     key: &Arc<str>,
@@ -169,6 +170,7 @@ fn too_many_requests(detail: String) -> Problem {
 }
 
 impl ActiveRequest {
+    /// Reserves CPU time for the request, and waits while the caller has used up its share.
     async fn wait_for_cpu(&self) -> Reservation {
         let fairness = &self.callers.fairness;
         let (wait, reservation) = fairness.enqueue(&self.caller, self.estimate, Instant::now());
@@ -178,6 +180,7 @@ impl ActiveRequest {
         reservation
     }
 
+    /// Replaces the reservation with the CPU time that the request has used.
     fn settle(&self, reservation: Reservation, spent: Duration) {
         let fairness = &self.callers.fairness;
         fairness.settle(&self.caller, reservation, spent, Instant::now());

@@ -68,29 +68,29 @@ const COMMON: [CommonResponse; 14] = [
     CommonResponse {
         status: "403",
         name: "Forbidden",
-        text: "the token is good and does not allow this",
+        text: "the token is valid and does not allow this",
         condition: Condition::Secured,
         header: None,
     },
     CommonResponse {
         status: "408",
         name: "TooSlow",
-        text: "the body did not come in time",
+        text: "the body did not arrive in time",
         condition: Condition::Body,
         header: None,
     },
     CommonResponse {
         status: "409",
         name: "NotReached",
-        text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
+        text: "the revision in `min_revision` was not reached within 5 seconds",
         condition: Condition::Revision,
         header: Some(RETRY_AFTER),
     },
     CommonResponse {
         status: "412",
         name: "Moved",
-        text: "the revision in `If-Revision`, or the version in `If-Match`, is not the one of now: \
-            look again",
+        text: "the revision in `If-Revision`, or the version in `If-Match`, is not the current \
+            one: read the object again",
         condition: Condition::Conditional,
         header: None,
     },
@@ -111,30 +111,30 @@ const COMMON: [CommonResponse; 14] = [
     CommonResponse {
         status: "422",
         name: "NoSuchPage",
-        text: "outside of what is described here, or a `cursor` that no page of this list and \
-            these filters gave; `errors` points at what and where",
+        text: "an invalid value, or a `cursor` that belongs to another list or other filters; \
+            `errors` has a pointer to each fault",
         condition: Condition::Paged,
         header: None,
     },
     CommonResponse {
         status: "422",
         name: "KeyUsed",
-        text: "outside of what is described here, where `errors` points at what and where, or an \
-            `Idempotency-Key` that came with another request before",
+        text: "an invalid value, with a pointer to each fault in `errors`, or an \
+            `Idempotency-Key` that was used before with another request",
         condition: Condition::Keyed,
         header: None,
     },
     CommonResponse {
         status: "422",
         name: "Invalid",
-        text: "outside of what is described here; `errors` points at what and where",
+        text: "an invalid value; `errors` has a pointer to each fault",
         condition: Condition::Input,
         header: None,
     },
     CommonResponse {
         status: "428",
         name: "Unread",
-        text: "no `If-Match`: read first what is to be changed, or say `*`, where that is taken",
+        text: "no `If-Match`: read the object first, or send `*` where the route accepts it",
         condition: Condition::Versioned,
         header: None,
     },
@@ -159,7 +159,9 @@ const REQUEST_ID: &str = "RequestId";
 /// Adds the common responses to every versioned route, and the request id to every response (A13).
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
-    let id = text_header("the id of the request, given or made; quote it when asking for help");
+    let id = text_header(
+        "the id of the request, from the client or a new one; quote it when asking for help",
+    );
     components
         .headers
         .insert(REQUEST_ID.to_owned(), RefOr::T(id));

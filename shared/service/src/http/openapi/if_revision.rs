@@ -67,7 +67,8 @@ fn if_revision_parameter() -> Parameter {
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(
-            "do it only if the service is still at this revision, as a dry run or a list told it",
+            "makes the change only if the service is still at this revision, which a dry run or a \
+             list has returned",
         ))
         .schema(Some(revision_schema()))
         .build()

@@ -1,20 +1,14 @@
 //! Adds the bounds of integer types to the description. A `u32` accepts at most 4294967295. Neither
 //! a generator nor a reader of the document can guess that.
-//!
-//! This module also mends parameters: it removes `null` from their types, and narrows those for
-//! idempotency keys and versions.
 
-use http::header::IF_MATCH;
 use utoipa::Number;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{
-    AdditionalProperties, ArrayItems, KnownFormat, Object, ObjectBuilder, Schema, SchemaFormat,
-    SchemaType, Type,
+    AdditionalProperties, ArrayItems, KnownFormat, Object, Schema, SchemaFormat,
 };
 use utoipa::openapi::{OpenApi, RefOr, Response};
 
 use super::operations;
-use crate::http::idempotency::HEADER;
 
 /// Adds bounds everywhere in the document.
 pub(super) fn add(document: &mut OpenApi) {
@@ -34,13 +28,6 @@ fn visit_operation(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             parameter.schema.iter_mut().for_each(visit);
-            parameter.schema.iter_mut().for_each(remove_null);
-            if parameter.name.eq_ignore_ascii_case(HEADER.as_str()) {
-                parameter.schema = Some(RefOr::T(Schema::Object(key_schema())));
-            }
-            if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
-                parameter.schema.iter_mut().for_each(set_version_pattern);
-            }
         }
     }
     if let Some(RefOr::T(body)) = &mut operation.request_body {
@@ -55,38 +42,6 @@ fn visit_operation(operation: &mut Operation) {
             visit_response(response);
         }
     }
-}
-
-/// Removes `null` from the type of a parameter. A header or query has no value for `null`: the
-/// parameter is present or absent.
-fn remove_null(schema: &mut RefOr<Schema>) {
-    let RefOr::T(Schema::Object(object)) = schema else {
-        return;
-    };
-    if let SchemaType::Array(types) = &mut object.schema_type {
-        types.retain(|kind| *kind != Type::Null);
-        if let [only] = types.as_slice() {
-            object.schema_type = SchemaType::Type(only.clone());
-        }
-    }
-}
-
-/// Sets the pattern of an `ETag`. Our versions are numbers unless the route states otherwise (A5).
-fn set_version_pattern(schema: &mut RefOr<Schema>) {
-    if let RefOr::T(Schema::Object(object)) = schema {
-        let default_pattern = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
-        object.pattern.get_or_insert_with(default_pattern);
-    }
-}
-
-/// Returns the schema of [`crate::http::idempotency::Key`].
-fn key_schema() -> Object {
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .min_length(Some(1))
-        .max_length(Some(128))
-        .pattern(Some("^[!-~]+$"))
-        .build()
 }
 
 fn visit_response(response: &mut Response) {
@@ -131,6 +86,7 @@ fn visit_object(object: &mut Object) {
     }
 }
 
+/// Returns the smallest and the largest value of an integer format.
 fn bounds_of(format: &SchemaFormat) -> Option<(Number, Number)> {
     macro_rules! range {
         (unsigned $kind:ty) => {

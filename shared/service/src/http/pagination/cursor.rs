@@ -38,6 +38,7 @@ impl Listing {
         self
     }
 
+    /// Returns a short digest. It only detects mistakes, so 48 bits are enough.
     fn fingerprint(&self) -> String {
         hex(&self.0.clone().finalize()[..6])
     }

@@ -10,6 +10,7 @@ pub static NODE_STATE: Attribute = Attribute::listed(
         "healthy", "quiesced", "offline", "draining", "suspect", "lost",
     ],
 );
+/// Whether the program of a granted process started.
 pub static LAUNCH_OUTCOME: Attribute =
     Attribute::listed("hayward.launch.outcome", &["started", "failed"]);
 pub static BLOCK_KIND: Attribute = Attribute::listed("hayward.block.kind", &["node", "worker"]);
@@ -18,10 +19,13 @@ pub static BLOCK_STATE: Attribute =
 /// Cause of a block: an operator, or an automatic rule that evaluates failures.
 pub static BLOCK_CAUSE: Attribute =
     Attribute::listed("hayward.block.cause", &["ordered", "automatic"]);
+/// State of a container, in the order of its life.
 pub static CONTAINER_STATE: Attribute = Attribute::listed(
     "hayward.container.state",
     &[
+        // The agent must not start the container yet.
         "held",
+        // The agent has not started the container yet.
         "ordered",
         "launching",
         "running",
@@ -29,6 +33,7 @@ pub static CONTAINER_STATE: Attribute = Attribute::listed(
         "ended",
     ],
 );
+/// Cause of the end of a container. `hayward_vocabulary::ExitCause` explains each value.
 pub static EXIT_CAUSE: Attribute = Attribute::listed(
     "hayward.exit.cause",
     &[
@@ -44,8 +49,10 @@ pub static EXIT_CAUSE: Attribute = Attribute::listed(
 );
 pub static TASK_OUTCOME: Attribute =
     Attribute::listed("hayward.task.outcome", &["succeeded", "failed"]);
+/// Whether the action requested a preferred node or any node.
 pub static PLACEMENT_HOST: Attribute =
     Attribute::listed("hayward.placement.host", &["preferred", "any"]);
+/// Reason why a placement action failed.
 pub static PLACEMENT_REASON: Attribute = Attribute::listed(
     "hayward.placement.reason",
     &[

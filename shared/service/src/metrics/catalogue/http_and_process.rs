@@ -13,6 +13,8 @@ pub static STATUS: Attribute = Attribute::bounded("http.response.status_code", "
 /// Whether the request is a long poll. Its duration is mostly waiting, so it is measured
 /// separately.
 pub static IS_LONG_POLL: Attribute = Attribute::listed("hayward.http.waits", &["true", "false"]);
+/// Reason why a request got no usable response: too slow, no connection, an incomplete response, or
+/// a response of another shape.
 pub static ERROR_TYPE: Attribute = Attribute::listed(
     "error.type",
     &["timeout", "connect", "broken", "unreadable"],
@@ -60,7 +62,7 @@ pub static CERTIFICATE_LIFETIME: Metric = Metric::gauge(
     "hayward.certificate.life",
     "s",
     Group::Process,
-    "whole lifetime of that certificate",
+    "whole lifetime of a service's certificate",
 )
 .with_attributes(&[&SERVICE])
 .reported_by(ALL_SERVICES)

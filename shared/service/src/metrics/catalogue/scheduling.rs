@@ -3,7 +3,8 @@
 use super::super::{Attribute, Group, Metric};
 use super::{CLASS, JOBS, KIND, POOL, SCHEDULER, USER};
 
-/// Reason of a verdict, from a closed list.
+/// Reason why work waits or has less than it wants. The values are the codes of
+/// `hayward_vocabulary::WaitReason`.
 pub static REASON: Attribute = Attribute::listed(
     "hayward.reason",
     &[
@@ -37,36 +38,49 @@ pub static REASON: Attribute = Attribute::listed(
     ],
 );
 
-/// Phase of a round. `whole` is the whole round. The other values are its parts in order. `commit`
-/// is reported for rounds that changed something.
+/// Phase of a round. `whole` is the whole round. The other values are its parts, in the order in
+/// which they run.
 pub static PHASE: Attribute = Attribute::listed(
     "hayward.round.phase",
     &[
         "whole",
+        // Applies the changes since the last round and builds the input of the planner.
         "prepare",
+        // The planner updates its index from that input.
         "snapshot",
+        // Computes the entitlements: how many processes each piece of work is due.
         "how_much",
+        // Chooses allocations: places processes, preempts for needy work, and lends idle space.
         "what_of",
+        // Moves processes away, so that needy work finds contiguous space on one node.
         "defragment",
+        // Reports verdicts and shares.
         "tell",
+        // Checks the plan independently of the planner.
         "check",
+        // Applies the plan to the working set.
         "carry_out",
+        // Writes the result to the database, in rounds that changed something.
         "commit",
     ],
 );
 
-/// Reason why the check refused a part of a plan.
+/// Reason why the check refused a grant or a vacate of a plan.
 pub static REFUSAL: Attribute = Attribute::listed(
     "hayward.refusal.cause",
     &[
         "unknown_work",
+        // The grant and the work differ in user, kind or policy.
         "misdescribed",
         "unknown_node",
         "node_closed",
         "wrong_class",
         "outside_pools",
+        // The node is not in the node list of the work.
         "not_listed",
+        // The node is blocked for the work.
         "avoided",
+        // Anti-affinity: other work of its group is on the node.
         "not_apart",
         "wrong_size",
         "no_room",
@@ -75,9 +89,13 @@ pub static REFUSAL: Attribute = Attribute::listed(
         "over_allotment",
         "over_quota",
         "unknown_allocation",
+        // The allocation was vacated before.
         "told_already",
+        // The allocation is never preempted for other work.
         "not_takeable",
+        // The reason of the vacate does not hold.
         "false_reason",
+        // The allocation is removed without its agent, although the node can answer.
         "needless_purge",
     ],
 );
@@ -98,6 +116,7 @@ pub static VACATE_CAUSE: Attribute = Attribute::listed(
     ],
 );
 
+/// State of a gang. A bound gang has its minimum of tasks. A gang below its minimum has lost some.
 pub static GANG_STATE: Attribute =
     Attribute::listed("hayward.gang.state", &["waiting", "bound", "below_minimum"]);
 
@@ -114,7 +133,7 @@ pub static WAITING_QUANTA: Metric = Metric::gauge(
     "hayward.waiting.quanta",
     "{quantum}",
     Group::Waiting,
-    "the same in quanta",
+    "quanta of processes that work could use and does not have",
 )
 .with_attributes(&[&REASON, &CLASS, &POOL])
 .reported_by(SCHEDULER)
@@ -263,7 +282,7 @@ pub static GANG_COUNT: Metric = Metric::gauge(
     "hayward.gang.count",
     "{gang}",
     Group::Gangs,
-    "gangs by state: waiting, whole, below their minimum",
+    "gangs by state: waiting, bound, below their minimum",
 )
 .with_attributes(&[&GANG_STATE])
 .reported_by(JOBS);

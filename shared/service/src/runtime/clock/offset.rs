@@ -41,13 +41,21 @@ pub(crate) fn offset_ms() -> Option<i64> {
 
 struct Offset {
     file: PathBuf,
-    /// Time of the last read, and the offset in milliseconds.
-    last_read: Mutex<(Instant, i64)>,
+    last_read: Mutex<LastRead>,
+}
+
+/// The result of the last read of the file.
+struct LastRead {
+    read_at: Instant,
+    offset_ms: i64,
 }
 
 impl Offset {
     fn open(file: PathBuf) -> Self {
-        let last_read = Mutex::new((Instant::now(), 0));
+        let last_read = Mutex::new(LastRead {
+            read_at: Instant::now(),
+            offset_ms: 0,
+        });
         let offset = Self { file, last_read };
         offset.read(&mut offset.last_read.lock());
         offset
@@ -55,17 +63,19 @@ impl Offset {
 
     fn ms(&self) -> i64 {
         let mut last_read = self.last_read.lock();
-        if last_read.0.elapsed() >= REFRESH_INTERVAL {
+        if last_read.read_at.elapsed() >= REFRESH_INTERVAL {
             self.read(&mut last_read);
         }
-        last_read.1
+        last_read.offset_ms
     }
 
     /// Reads the file. An incompletely written file changes nothing.
-    fn read(&self, last_read: &mut (Instant, i64)) {
+    fn read(&self, last_read: &mut LastRead) {
         let text = std::fs::read_to_string(&self.file).ok();
-        let ms = text.and_then(|text| text.trim().parse().ok());
-        *last_read = (Instant::now(), ms.unwrap_or(last_read.1));
+        if let Some(offset_ms) = text.and_then(|text| text.trim().parse().ok()) {
+            last_read.offset_ms = offset_ms;
+        }
+        last_read.read_at = Instant::now();
     }
 }
 

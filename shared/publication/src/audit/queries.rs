@@ -1,4 +1,4 @@
-//! Rows of audit records. The code only adds, reads and prunes them.
+//! Database queries of the audit records. They only add, read and prune records.
 
 use hayward_vocabulary::Timestamp;
 use sqlx::PgConnection;

@@ -1,4 +1,5 @@
-//! The rows behind publications: entries and positions of followed neighbours.
+//! Database queries of a publication: its entries, and the positions in followed publications of
+//! neighbours.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +28,7 @@ pub async fn load_entries(tx: &mut PgConnection) -> Result<Vec<StoredEntry>, sql
     .await
 }
 
+/// Inserts or replaces entries, all at the same revision.
 pub async fn write_entries(
     tx: &mut PgConnection,
     revision: i64,
@@ -57,7 +59,7 @@ pub async fn write_entries(
     .map(drop)
 }
 
-/// Deletes removals that no reader needs any more.
+/// Deletes the removals up to a revision, which no reader needs any more.
 pub async fn prune_removals(tx: &mut PgConnection, revision: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from entry where body is null and revision <= $1",

@@ -1,4 +1,4 @@
-//! Actor of a request: its principal, with the data of the request for audit records (S24).
+//! Origin of a command: the request with its principal, for audit records and conditions (S24).
 //!
 //! The server stores it in a task local of the request, so that handlers need not pass it on. A
 //! command without an origin is a decision of the service itself.
@@ -82,7 +82,7 @@ impl ActorKind {
 
 /// The request that a task handles.
 #[derive(Debug)]
-pub struct Origin {
+pub struct RequestOrigin {
     principal: Option<Arc<Principal>>,
     kind: ActorKind,
     address: Option<SocketAddr>,
@@ -104,19 +104,19 @@ enum IfRevision {
     Unreadable,
 }
 
-/// An origin with request id and trace id. Each command has one.
+/// Origin of one command: the request, with its request id and trace id.
 #[derive(Debug, Clone)]
 pub struct CommandOrigin {
-    pub origin: Arc<Origin>,
+    pub request: Arc<RequestOrigin>,
     pub request_id: Option<String>,
     pub trace_id: Option<String>,
 }
 
 tokio::task_local! {
-    static ORIGIN: Arc<Origin>;
+    static ORIGIN: Arc<RequestOrigin>;
 }
 
-impl Origin {
+impl RequestOrigin {
     pub fn from_request(request: &Request, principal: Option<Arc<Principal>>) -> Arc<Self> {
         let kind = principal
             .as_ref()
@@ -217,7 +217,7 @@ impl Origin {
     /// Adds the ids of the current request.
     pub fn for_command(self: Arc<Self>) -> CommandOrigin {
         CommandOrigin {
-            origin: self,
+            request: self,
             request_id: current_id(),
             trace_id: trace_id_of(&tracing::Span::current()),
         }
@@ -256,7 +256,10 @@ pub(crate) fn is_dry_run(query: Option<&str>) -> bool {
 
 /// Returns the request of this task. Returns `None` outside a request.
 pub fn current() -> Option<CommandOrigin> {
-    ORIGIN.try_with(Arc::clone).ok().map(Origin::for_command)
+    ORIGIN
+        .try_with(Arc::clone)
+        .ok()
+        .map(RequestOrigin::for_command)
 }
 
 /// Receives refused requests.
@@ -270,13 +273,13 @@ mod tests {
 
     use super::*;
 
-    fn origin(method: Method, scopes: &[Scope]) -> Arc<Origin> {
+    fn origin(method: Method, scopes: &[Scope]) -> Arc<RequestOrigin> {
         let request = Request::builder()
             .method(method)
             .uri("/v1/things?token=secret")
             .body(Body::empty())
             .unwrap();
-        Origin::from_request(&request, Some(Arc::new(Principal::new("ann", scopes))))
+        RequestOrigin::from_request(&request, Some(Arc::new(Principal::new("ann", scopes))))
     }
 
     #[test]
@@ -311,7 +314,7 @@ mod tests {
             if let Some(revision) = revision {
                 request = request.header(IF_REVISION, revision);
             }
-            Origin::from_request(&request.body(Body::empty()).unwrap(), None)
+            RequestOrigin::from_request(&request.body(Body::empty()).unwrap(), None)
         };
         let is_dry_run = |query| origin_of(Method::PUT, query, None).is_dry_run();
         assert!(is_dry_run("dry_run=true") && is_dry_run("a=b&dry_run=true"));
@@ -336,7 +339,7 @@ mod tests {
         assert!(current().is_none());
         let origin = origin(Method::PUT, &[Scope::Operator]);
         let current_origin = origin.scope(async { current() }).await.unwrap();
-        assert_eq!(current_origin.origin.actor(), "ann");
-        assert_eq!(current_origin.origin.path(), "/v1/things", "no query");
+        assert_eq!(current_origin.request.actor(), "ann");
+        assert_eq!(current_origin.request.path(), "/v1/things", "no query");
     }
 }
