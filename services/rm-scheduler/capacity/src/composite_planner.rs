@@ -12,6 +12,7 @@
 //! copy.
 
 mod fair_share_snapshot;
+mod planner_assignment;
 
 use hayward_rm_scheduler_domain::{
     Decision, FairShare, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, SnapshotDelta,
@@ -21,7 +22,8 @@ use hayward_rm_scheduler_external_planner as external_planner;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;
-use fair_share_snapshot::{FairShareSnapshot, PlannerAssignment};
+use fair_share_snapshot::FairShareSnapshot;
+use planner_assignment::PlannerAssignment;
 
 /// The production planner, without a cache between rounds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,6 +48,7 @@ impl Planner for CompositePlanner {
 #[derive(Default)]
 pub struct Rounds {
     fair_share_planner: FairRounds,
+    /// `None` while fair shares are planned from the whole snapshot.
     fair_share_snapshot: Option<FairShareSnapshot>,
     /// Verdicts of the last round for queued or externally planned work.
     other_verdicts: Verdicts,
@@ -91,7 +94,7 @@ impl Rounds {
         let fair_delta = if is_new || delta.everything {
             SnapshotDelta::everything()
         } else {
-            fair_share_snapshot.absorb(snapshot, delta)
+            fair_share_snapshot.update(snapshot, delta)
         };
         let mut decided = self.fair_share_planner.decide_with_phases(
             fair_share_snapshot.snapshot(),

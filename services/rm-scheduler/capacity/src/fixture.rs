@@ -1,5 +1,5 @@
-//! Fixture of the planner tests: one pool with queues, nodes and work. Plans are carried out as the
-//! services do, round by round.
+//! Fixture of the planner tests: one pool with queues, nodes and work. The fixture carries out
+//! plans round by round, like the services do.
 
 use hayward_rm_scheduler_domain::{
     Plan, Planner, Snapshot, check,
@@ -92,6 +92,7 @@ impl Fixture {
         nodes.entry(name.parse().unwrap()).or_insert(node)
     }
 
+    /// Adds work with one process of this size, or returns the existing work.
     pub fn add_work(&mut self, id: &str, queue: &str, amounts: &[(&str, u64)]) -> &mut Demand {
         let offset_ms = self.snapshot.demand.len() as u64;
         let demand = Demand {
@@ -162,6 +163,7 @@ impl Fixture {
         self.snapshot.now = self.snapshot.now.plus_ms(ms);
     }
 
+    /// Plans one round and checks the plan. The fixture does not change.
     pub fn plan(&self) -> Plan {
         let plan = Capacity.schedule(&self.snapshot);
         assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");

@@ -14,7 +14,7 @@
 pub mod amount;
 mod composite_planner;
 pub mod config;
-mod future_nodes;
+mod future_free_space;
 mod gang_placement;
 mod impossible_gangs;
 mod nodes;
@@ -48,6 +48,7 @@ pub use replan_delays::replan_delays;
 
 use round_state::RoundState;
 
+/// The planner of pools with queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Capacity;
 

@@ -1,9 +1,9 @@
 //! Nodes of a pool in the order of their sort policy, and the search for free space.
 //!
-//! Nodes are sorted by score, and only changed ones move. A search visits them in order until one
-//! fits. When searches get long, as in a nearly full fleet, the size gets an index of the nodes it
-//! fits on. The index costs about as much as the searches before it, and is updated from the
-//! changed nodes. Work that fits nowhere is then refused without visiting any node.
+//! Nodes are sorted by score, and only changed nodes move in this order. A search visits the nodes
+//! in order until one fits. If the searches for a size have visited many nodes, as in a nearly full
+//! fleet, an index of the nodes on which the size fits is built. Later changes of nodes update the
+//! index. Work that fits nowhere is then refused without visiting any node.
 
 use std::{
     cell::OnceCell,
@@ -13,8 +13,9 @@ use std::{
 use hayward_rm_scheduler_domain::snapshot::{GPU_MILLI, Node, queues::NodeSort};
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::resource_vec::{LimitVector, ResourceTypes, Vector, add, subtract};
+use crate::resource_vec::{GPU, LimitVector, ResourceTypes, Vector, add, subtract};
 
+/// Fractions in scores are integers in units of 1 / `SCALE`.
 const SCALE: u128 = 1 << 32;
 /// An index is built once the searches for a size have visited 1/4 of the number of nodes.
 const INDEX_THRESHOLD_DIVISOR: usize = 4;
@@ -34,7 +35,7 @@ pub(crate) struct NodeState<'a> {
     pub reserved: bool,
     /// Resources reserved for a gang. Empty if there is no such reservation.
     pub reserved_amounts: Vector,
-    /// Sort key. `None` if no search visits the node.
+    /// Sort key, the lowest first. `None` if no search visits the node.
     key: Option<u64>,
 }
 
@@ -152,6 +153,7 @@ impl<'a> Nodes<'a> {
         u64::try_from(weighted_sum / weight_sum.max(1)).unwrap_or(u64::MAX)
     }
 
+    /// Returns the sort key of a node. The node with the lowest key is tried first.
     fn key(&self, node_state: &NodeState) -> u64 {
         match self.sort {
             NodeSort::Fair => self.score(node_state),
@@ -163,7 +165,7 @@ impl<'a> Nodes<'a> {
     pub fn add_usage(&mut self, index: usize, vector: &[u64], gpus: &[u64]) {
         let node_state = &mut self.node_states[index];
         add(&mut node_state.used, vector);
-        let per_gpu = vector[3].min(GPU_MILLI);
+        let per_gpu = vector[GPU].min(GPU_MILLI);
         for gpu in gpus {
             if let Some(used) = usize::try_from(*gpu)
                 .ok()
@@ -179,7 +181,7 @@ impl<'a> Nodes<'a> {
     pub fn remove_usage(&mut self, index: usize, vector: &[u64], gpus: &[u64]) {
         let node_state = &mut self.node_states[index];
         subtract(&mut node_state.used, vector);
-        let per_gpu = vector[3].min(GPU_MILLI);
+        let per_gpu = vector[GPU].min(GPU_MILLI);
         for gpu in gpus {
             if let Some(used) = usize::try_from(*gpu)
                 .ok()
@@ -295,7 +297,7 @@ impl NodeState<'_> {
     fn leaves_reserved_space(&self, needed: &[u64]) -> bool {
         let used_and_reserved = self.used.iter().zip(&self.reserved_amounts);
         let mut amounts = needed.iter().zip(&self.capacity).zip(used_and_reserved);
-        let needs_reserved_gpus = needed[3] > 0 && self.reserved_amounts[3] > 0;
+        let needs_reserved_gpus = needed[GPU] > 0 && self.reserved_amounts[GPU] > 0;
         !needs_reserved_gpus
             && amounts.all(|((needed, capacity), (used, reserved))| {
                 *needed == 0 || used.saturating_add(*reserved).saturating_add(*needed) <= *capacity
@@ -307,7 +309,7 @@ impl NodeState<'_> {
         let amounts = self.used.iter().zip(&self.capacity).zip(needed);
         let mut amounts =
             amounts.map(|((used, capacity), needed)| used.saturating_add(*needed) <= *capacity);
-        amounts.all(|fits| fits) && self.has_gpus(needed[3])
+        amounts.all(|fits| fits) && self.has_gpus(needed[GPU])
     }
 
     /// Checks whether the node could hold the process if it were empty.
@@ -327,7 +329,7 @@ impl NodeState<'_> {
 
     fn free_gpu(&self, gpu: usize) -> u64 {
         let start = GPU_MILLI * gpu as u64;
-        let capacity = self.capacity[3].saturating_sub(start).min(GPU_MILLI);
+        let capacity = self.capacity[GPU].saturating_sub(start).min(GPU_MILLI);
         capacity.saturating_sub(self.gpus[gpu])
     }
 

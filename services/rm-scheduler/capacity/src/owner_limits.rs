@@ -58,7 +58,8 @@ pub(crate) struct OwnerLimits {
 }
 
 impl OwnerLimits {
-    /// Returns the indices of all limits that apply to an application in this queue.
+    /// Returns the indices of all limits that apply to an application in this queue. Limits that no
+    /// earlier application had are added.
     pub fn for_subject(
         &mut self,
         tree: &Tree,

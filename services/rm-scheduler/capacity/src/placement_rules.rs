@@ -1,7 +1,7 @@
 //! Placement rules, which assign applications to queues. The first rule that gives an allowed queue
 //! applies.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use hayward_rm_scheduler_domain::{
     Reason,
@@ -19,6 +19,8 @@ use crate::{
 
 const DEFAULT_QUEUE: &str = "root.default";
 const MAX_NAME_LENGTH: usize = 64;
+/// Maximum number of queues in a message.
+const MAX_LISTED_QUEUES: usize = 8;
 
 /// Reason why an application gets no queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,6 +150,9 @@ impl<'a> Rules<'a> {
         Self(queues.placement.iter().map(CompiledRule::new).collect())
     }
 
+    /// Returns the queue for an application, and creates missing queues if the rule allows it.
+    /// Without rules the requested queue applies. If no rule gives an allowed queue, the
+    /// application gets `root.default`, or the last refusal if it may not use that queue.
     pub fn place(
         &self,
         tree: &mut Tree,
@@ -194,6 +199,7 @@ impl<'a> Rules<'a> {
     }
 }
 
+/// Returns the path of the queue that a rule gives, below the queue of its parent rule.
 fn apply_rule(compiled: &CompiledRule, tree: &Tree, submitter: Submitter) -> RuleResult {
     if !compiled.applies_to(submitter) {
         return RuleResult::NoMatch;
@@ -272,7 +278,7 @@ fn check_target(
         let children: Vec<&str> = queue_state
             .children
             .keys()
-            .take(8)
+            .take(MAX_LISTED_QUEUES)
             .map(String::as_str)
             .collect();
         let children = children.join(", ");
@@ -303,7 +309,8 @@ fn check_target(
     Err(Refusal::new(Reason::NotAuthorised, detail))
 }
 
-/// Applies the tags of an application to the queue created for it.
+/// Applies the tags of an application to the queue created for it: the maximum, the guarantee, and
+/// the maximum number of applications.
 pub(crate) fn apply_tags(tree: &mut Tree, dims: &ResourceTypes, queue: usize, queued: &Queued) {
     let parse_amounts_tag = |tag: &str| {
         let text = queued.tags.get(tag)?;
@@ -326,5 +333,20 @@ pub(crate) fn apply_tags(tree: &mut Tree, dims: &ResourceTypes, queue: usize, qu
         max_applications.and_then(|max_applications| max_applications.parse().ok())
     {
         queue_state.max_applications = Some(max_applications);
+    }
+}
+
+/// Submission time of the latest application in each queue. The tags of that application
+/// apply to a created queue.
+#[derive(Default)]
+pub(crate) struct LatestTags(BTreeMap<usize, Timestamp>);
+
+impl LatestTags {
+    /// Records the application. Returns whether no later one was recorded before.
+    pub fn insert_if_newer(&mut self, queue: usize, submitted: Timestamp) -> bool {
+        let latest = self.0.entry(queue).or_insert(submitted);
+        let is_newer = submitted >= *latest;
+        *latest = submitted.max(*latest);
+        is_newer
     }
 }

@@ -28,7 +28,7 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::WorkId;
 
 use crate::{
-    future_nodes::Occupancy,
+    future_free_space::Occupancy,
     queue_tree::ROOT,
     reserve::reserve_with_victims,
     resource_vec::Vector,
@@ -152,6 +152,7 @@ fn count_unreserved(round: &RoundState, item: usize) -> u64 {
     work_item.missing().saturating_sub(reserved)
 }
 
+/// Simulates the preemption for one process, and carries it out if it succeeds.
 fn attempt(
     round: &mut RoundState,
     guarantees: &Guarantees,
@@ -240,7 +241,9 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) 
     reserve_with_victims(round, request.item, choice.node);
 }
 
-/// Vacates one victim for this work item and writes the receipt.
+/// Vacates one victim for this work item and writes the receipt. Without a reported investment, the
+/// lost time is estimated: the running time since the start of the current task, or of the process
+/// if the duration of its tasks is unknown.
 fn vacate_victim(round: &mut RoundState, victim: usize, beneficiary: usize, detail: String) {
     let allocation_state = &round.allocation_states[victim];
     let allocation = allocation_state.allocation;

@@ -23,6 +23,7 @@ use crate::{
 };
 
 const VCORE: u64 = 1_000;
+/// Number of random pools per property.
 const POOLS: u64 = 300;
 
 /// `Fixture::plan` verifies every plan with `check`, which knows nodes, maxima and users.
@@ -148,18 +149,20 @@ fn a_carried_out_plan_leaves_nothing_to_do() {
 fn guaranteed_work_is_served_before_borrowing() {
     for seed in 0..POOLS {
         let mut random = Random(seed);
-        let (a, b) = (1 + random.below(5), 1 + random.below(5));
+        let (guarantee_a, guarantee_b) = (1 + random.below(5), 1 + random.below(5));
         let queue = |it: u64| json!({"resources": {"guaranteed": {"vcore": it}}});
-        let root = json!({"submit_acl": "*", "queues": {"a": queue(a), "b": queue(b)}});
+        let root = json!({"submit_acl": "*", "queues": {"a": queue(guarantee_a),
+            "b": queue(guarantee_b)}});
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-        fixture.add_node("n1", &[("vcore", (a + b + random.below(4)) * VCORE)]);
-        let demands = [1 + random.below(12), 1 + random.below(12)];
-        fixture.add_processes("job_a", "root.a", demands[0], VCORE);
-        fixture.add_processes("job_b", "root.b", demands[1], VCORE);
+        let vcores = guarantee_a + guarantee_b + random.below(4);
+        fixture.add_node("n1", &[("vcore", vcores * VCORE)]);
+        let (demand_a, demand_b) = (1 + random.below(12), 1 + random.below(12));
+        fixture.add_processes("job_a", "root.a", demand_a, VCORE);
+        fixture.add_processes("job_b", "root.b", demand_b, VCORE);
         fixture.settle();
         let count = |id: &str| fixture.count_running(id) as u64;
-        assert!(count("job_a") >= a.min(demands[0]), "seed {seed}");
-        assert!(count("job_b") >= b.min(demands[1]), "seed {seed}");
+        assert!(count("job_a") >= guarantee_a.min(demand_a), "seed {seed}");
+        assert!(count("job_b") >= guarantee_b.min(demand_b), "seed {seed}");
     }
 }
 
@@ -196,11 +199,13 @@ fn two_gangs_never_block_each_other() {
     }
 }
 
-/// Without gangs, plans are the same as before gang reservations existed. The expected digest of
-/// the plans was recorded then.
+/// Without gangs, plans are the same as before gang reservations existed. The expected digest
+/// (FNV-1a) of the plans was recorded then.
 #[test]
 fn gang_reservations_change_nothing_without_gangs() {
-    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const FNV_PRIME: u64 = 0x0100_0000_01b3;
+    let mut digest = FNV_OFFSET;
     for_each_random_pool(|_, fixture, random| {
         for queues in fixture.snapshot.queues.values_mut() {
             remove_group_limits(&mut queues.root);
@@ -220,7 +225,7 @@ fn gang_reservations_change_nothing_without_gangs() {
             }
             hashed.grants.iter_mut().for_each(|it| it.group = None);
             for byte in serde_json::to_string(&hashed).unwrap().bytes() {
-                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+                digest = (digest ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
             }
             fixture.carry_out(&plan);
             apply_random_event(fixture, random, round);

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Preemption, Queue, Sort, Template};
-use hayward_vocabulary::Timestamp;
 
 use crate::resource_vec::{LimitVector, ResourceTypes, Vector};
 
 pub(crate) const ROOT: usize = 0;
 
+/// A queue with its usage.
 pub(crate) struct QueueState<'a> {
     pub path: String,
     pub parent: Option<usize>,
@@ -79,6 +79,7 @@ impl QueueSettings {
     }
 }
 
+/// The tree of queues of one pool. The root has index [`ROOT`].
 pub(crate) struct Tree<'a> {
     pub entries: Vec<QueueState<'a>>,
 }
@@ -277,20 +278,5 @@ impl<'a> Tree<'a> {
         } else {
             queue_state.priority_offset.saturating_add(priority)
         }
-    }
-}
-
-/// Submission time of the latest application in each queue. That application sets the tags of a
-/// created queue.
-#[derive(Default)]
-pub(crate) struct LatestTags(BTreeMap<usize, Timestamp>);
-
-impl LatestTags {
-    /// Records the application. Returns whether no later one was recorded before.
-    pub fn insert_if_newer(&mut self, queue: usize, submitted: Timestamp) -> bool {
-        let latest = self.0.entry(queue).or_insert(submitted);
-        let is_newer = submitted >= *latest;
-        *latest = submitted.max(*latest);
-        is_newer
     }
 }

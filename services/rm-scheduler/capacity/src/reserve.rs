@@ -58,8 +58,9 @@ fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
         std::mem::take(&mut round.carried.reservations)
             .into_iter()
             .collect();
-    reservations
-        .sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
+    reservations.sort_by(|(node_a, a), (node_b, b)| {
+        (!a.cleared, a.since, node_a).cmp(&(!b.cleared, b.since, node_b))
+    });
     let mut active = Vec::new();
     let mut remaining: BTreeMap<usize, u64> = BTreeMap::new();
     for (name, mut reservation) in reservations {
@@ -90,6 +91,7 @@ fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
     active
 }
 
+/// Returns true if the work could ever run on the node.
 fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
     let node_state = &round.nodes.node_states[node];
     node_state.node.is_schedulable()
@@ -135,6 +137,8 @@ pub(crate) fn has_leaving_allocations(
         })
 }
 
+/// Starts the processes of one reservation as far as they fit. The reservation continues with the
+/// others.
 fn serve_one(round: &mut RoundState, active: ActiveReservation) {
     let ActiveReservation {
         node,

@@ -6,11 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
 use hayward_vocabulary::Size;
 
-/// Name of the first position; no configuration can use it.
-const QUANTA: &str = "";
+/// Name of the position of quanta; no configuration can use it.
+const QUANTA_NAME: &str = "";
+/// Position of the number of quanta.
+pub(crate) const QUANTA: usize = 0;
+/// Position of bytes of memory.
 const MEMORY: usize = 1;
+/// Position of thousandths of vcores.
 const VCORE: usize = 2;
-const GPU: usize = 3;
+/// Position of thousandths of gpus.
+pub(crate) const GPU: usize = 3;
 
 /// Amounts by position.
 pub(crate) type Vector = Vec<u64>;
@@ -28,7 +33,7 @@ pub(crate) struct ResourceTypes {
 impl ResourceTypes {
     /// Creates the types of a pool. `extras` are types that not every size has.
     pub fn new(extras: &BTreeSet<&str>) -> Self {
-        let standard = [QUANTA, "memory", "vcore", "gpu"];
+        let standard = [QUANTA_NAME, "memory", "vcore", "gpu"];
         let mut names: Vec<String> = standard.map(str::to_owned).into();
         let others = extras.iter().filter(|name| !standard.contains(name));
         names.extend(others.map(|name| (*name).to_owned()));
@@ -51,7 +56,7 @@ impl ResourceTypes {
 
     pub fn vector(&self, quanta: u64, size: &Size) -> Vector {
         let mut vector = self.zero();
-        vector[0] = quanta;
+        vector[QUANTA] = quanta;
         vector[MEMORY] = size.memory_bytes;
         vector[VCORE] = size.cpu_milli;
         vector[GPU] = size.gpu_milli;

@@ -32,6 +32,8 @@ use crate::{
 pub(crate) use gangs::{GangNeeds, PartNeeds};
 pub(crate) use headroom::QuotaReservations;
 
+/// State of one round in one pool. Queues, nodes, applications, work items, allocations and limits
+/// refer to each other by their index.
 pub(crate) struct RoundState<'a> {
     pub snapshot: &'a Snapshot,
     pub queues: &'a Queues,
@@ -88,6 +90,7 @@ pub(crate) struct App<'a> {
     pub wait_reason: Option<WaitReason>,
 }
 
+/// A piece of work with its processes in this round.
 pub(crate) struct WorkItem<'a> {
     pub work: &'a WorkId,
     pub demand: &'a Demand,
@@ -131,16 +134,17 @@ impl WorkItem<'_> {
 /// Reason why a work item or application was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitReason {
-    BackingOff {
-        until: Timestamp,
-    },
-    TooManyRun {
+    /// The application is not tried after too many failed placements.
+    BackingOff { until: Timestamp },
+    /// The queue or the user has its maximum number of running applications.
+    ApplicationLimit {
         queue: usize,
         owner: Option<String>,
         quota: QuotaNumbers,
         /// Part of the usage that is reserved for other work.
         reserved: u64,
     },
+    /// A user or group has its maximum of a resource.
     UserQuota {
         owner_limit: usize,
         dim: usize,
@@ -148,6 +152,7 @@ pub(crate) enum WaitReason {
         /// Part of the usage that is reserved for other work.
         reserved: u64,
     },
+    /// A queue has its maximum of a resource.
     QueueQuota {
         queue: usize,
         dim: usize,
@@ -155,6 +160,7 @@ pub(crate) enum WaitReason {
         /// Part of the usage that is reserved for other work.
         reserved: u64,
     },
+    /// No node has space for one more process.
     NoNode,
     /// Only some of the missing processes of the gang fit.
     Gang {
@@ -218,6 +224,8 @@ impl RoundState<'_> {
 
     /// Returns the best node with free space for one more process.
     fn find_node(&mut self, item: usize) -> Option<usize> {
+        // The search updates the index of the shape and reads the round, so the shape is taken out
+        // of the round meanwhile.
         let mut shape = std::mem::replace(
             &mut self.shapes[self.items[item].shape],
             Shape::new(0, hayward_vocabulary::Size::default(), Vec::new()),
@@ -253,9 +261,9 @@ impl RoundState<'_> {
         if let Some(required) = &work_item.queued.required_node {
             return Some(self.nodes.find(required).into_iter().collect());
         }
-        let machines = &work_item.demand.node_list;
-        let named_nodes = || machines.iter().filter_map(|name| self.nodes.find(name));
-        (!machines.is_empty()).then(|| named_nodes().collect())
+        let node_list = &work_item.demand.node_list;
+        let named_nodes = || node_list.iter().filter_map(|name| self.nodes.find(name));
+        (!node_list.is_empty()).then(|| named_nodes().collect())
     }
 
     /// Checks all placement constraints except free space.
@@ -322,6 +330,7 @@ impl RoundState<'_> {
         }
     }
 
+    /// Places one process of the item on the node, and charges its usage.
     pub fn place(&mut self, item: usize, node: usize) {
         let shape = &self.shapes[self.items[item].shape];
         let gpus = self.nodes.node_states[node].choose_gpus(shape.size.gpu_milli);
@@ -431,6 +440,7 @@ impl RoundState<'_> {
         }
     }
 
+    /// Returns the grants of all placed processes.
     pub fn grants(&self) -> Vec<Grant> {
         let grants = self.placed.iter().map(|placed| {
             let item = &self.items[placed.item];

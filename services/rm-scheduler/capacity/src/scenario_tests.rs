@@ -7,7 +7,7 @@ mod limits;
 mod ordering;
 mod plan_checks;
 mod preemption_rules;
-mod waiting;
+mod waiting_work;
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ fn a_restart_restores_the_same_state() {
         (queue.pending["memory"], queue.running_applications),
         (200, 1)
     );
-    // The state is rebuilt from stored rows alone.
+    // After a restart the state is rebuilt from the demand and the allocations.
     fixture.snapshot.carried = hayward_rm_scheduler_domain::snapshot::Carried::default();
     assert!(fixture.plan().is_empty());
     assert_eq!(fixture.queue("root.a"), queue);
@@ -163,6 +163,8 @@ fn the_suffix_g_is_a_power_of_ten() {
     );
 }
 
+/// The score of `n1` is (4 * 500/2000 + 1 * 12000/16000) / 5 = 0.35, and that of `n2` is
+/// (4 * 1500/2000 + 1 * 4000/16000) / 5 = 0.65. The policy `fair` takes the lowest score.
 #[test]
 fn nodes_are_scored_by_weighted_usage() {
     for (policy, expected_node) in [("fair", "n1"), ("binpacking", "n2")] {
@@ -230,4 +232,17 @@ fn placement_rules_find_or_create_queues() {
     let rules = json!([{"rule": "user", "create": true}]);
     let user = queue_of(&rules, ("root.blue", ""), "");
     assert_eq!(user, some_path("root.root_dot_blue"));
+}
+
+#[test]
+fn fractions_of_gpus_are_packed_onto_one_gpu() {
+    let root = json!({"submit_acl": "*", "queues": {"a": {}}});
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
+    fixture.add_node("n1", &[("vcore", 9 * VCORE), ("gpu", 2_000)]);
+    for (id, gpu) in [("job_1", 500), ("job_2", 500), ("job_3", 1_000)] {
+        fixture.add_work(id, "root.a", &[("vcore", VCORE), ("gpu", gpu)]);
+    }
+    let plan = fixture.step();
+    let gpus: Vec<&[u64]> = plan.grants.iter().map(|grant| &grant.gpus[..]).collect();
+    assert_eq!(gpus, [[0], [0], [1]]);
 }

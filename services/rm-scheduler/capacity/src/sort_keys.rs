@@ -8,6 +8,7 @@ use hayward_vocabulary::Timestamp;
 
 use crate::queue_tree::QueueSettings;
 
+/// A non-negative fraction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
     numerator: u64,
@@ -83,6 +84,7 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
 /// equals the larger waiting amount goes first, compared type by type in a fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
+    /// Priority or share, whichever the queue above compares first.
     first: KeyPart,
     second: KeyPart,
     pending: Reverse<Vec<u64>>,
@@ -111,6 +113,7 @@ impl QueueKey {
 /// Sort key of an application in its leaf.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AppKey {
+    /// Priority or sort value, whichever the queue compares first.
     first: KeyPart,
     second: KeyPart,
     submitted: Timestamp,
@@ -139,6 +142,7 @@ impl AppKey {
     }
 }
 
+/// Returns the two parts of a key in the order in which they are compared.
 fn order_keys(by_priority: bool, priority: i32, other: KeyPart) -> (KeyPart, KeyPart) {
     let priority = KeyPart::Priority(Reverse(priority));
     if by_priority {

@@ -69,6 +69,7 @@ fn count_leaving(round: &RoundState) -> BTreeMap<usize, u64> {
     counts
 }
 
+/// Writes the verdicts of one round.
 struct Explainer<'b, 'a> {
     round: &'b RoundState<'a>,
     /// Nodes that are reserved for any work.
@@ -186,7 +187,7 @@ impl Explainer<'_, '_> {
                 );
                 Explanation::new(Reason::BackingOff, detail)
             }
-            WaitReason::TooManyRun {
+            WaitReason::ApplicationLimit {
                 queue,
                 owner,
                 quota,

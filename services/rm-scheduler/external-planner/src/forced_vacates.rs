@@ -76,7 +76,10 @@ fn vacate_surplus(view: &PoolView, vacates: &mut Vec<Vacate>) {
     for (work, item) in &view.work {
         let demand = item.demand;
         let is_retained = demand.keeps_what_it_holds || demand.completing;
-        if is_retained || demand.kind == WorkKind::Reservation || item.has <= item.max_processes() {
+        if is_retained
+            || demand.kind == WorkKind::Reservation
+            || item.current <= item.max_processes()
+        {
             continue;
         }
         let own_allocations = view

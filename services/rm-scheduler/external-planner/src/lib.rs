@@ -10,10 +10,10 @@
 //! Forced vacates (withdrawn work, lost nodes, evacuations) do not depend on the program. Without a
 //! response no process is granted.
 
-mod budget;
 mod forced_vacates;
 mod planner_assignment;
 mod pool_view;
+mod preemption_budget;
 mod recent_preemptions;
 mod request;
 mod response;
@@ -32,7 +32,8 @@ pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, ResponseFault, clip, parse_resp
 use pool_view::PoolView;
 use work_verdicts::PlannerState;
 
-/// Adds the decisions about externally planned pools to `plan`, which holds those of all others.
+/// Adds the decisions about externally planned pools to `plan`, which has the decisions about all
+/// other pools.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
     if snapshot.external_planners.is_empty() {
         return;

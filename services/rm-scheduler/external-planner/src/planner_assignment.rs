@@ -41,8 +41,8 @@ impl Trees {
         self.pools.get(pool).map(String::as_str)
     }
 
-    /// Returns the top-level pool of work, which is that of its class. Work without a valid class
-    /// is left to fair shares.
+    /// Returns the top-level pool of work, which is that of its class. Fair shares serve work
+    /// without a valid class.
     pub fn top_of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
         if self.is_empty() {
             return None;

@@ -36,7 +36,7 @@ pub(crate) struct WorkItem<'a> {
     /// Resources of one process, unless it gets a whole node.
     pub size: Size,
     /// Number of processes that stay, including those granted in this round.
-    pub has: u64,
+    pub current: u64,
     pub leaving: u64,
 }
 
@@ -45,8 +45,8 @@ impl WorkItem<'_> {
     /// allow list.
     pub fn may_use_its_class(&self) -> bool {
         let users = &self.class.users;
-        let holds = self.has > 0 || self.leaving > 0;
-        users.is_empty() || users.contains(self.demand.user.as_str()) || holds
+        let has_allocations = self.current > 0 || self.leaving > 0;
+        users.is_empty() || users.contains(self.demand.user.as_str()) || has_allocations
     }
 
     pub fn max_processes(&self) -> u64 {
@@ -60,7 +60,7 @@ impl WorkItem<'_> {
     pub fn wanted(&self) -> u64 {
         let demand = self.demand;
         if demand.completing || demand.keeps_what_it_holds {
-            return self.has;
+            return self.current;
         }
         if demand.kind != WorkKind::Job {
             return self.max_processes();
@@ -72,7 +72,7 @@ impl WorkItem<'_> {
 
     pub fn missing(&self) -> u64 {
         if self.may_use_its_class() {
-            self.wanted().saturating_sub(self.has)
+            self.wanted().saturating_sub(self.current)
         } else {
             0
         }
@@ -93,7 +93,7 @@ impl<'a> PoolView<'a> {
                 class,
                 quanta,
                 size: quantum.granted_at(quanta, &demand.size),
-                has: 0,
+                current: 0,
                 leaving: 0,
             };
             Some((work, item))
@@ -117,7 +117,7 @@ impl<'a> PoolView<'a> {
                 let count = if is_leaving {
                     &mut item.leaving
                 } else {
-                    &mut item.has
+                    &mut item.current
                 };
                 *count += 1;
             }
@@ -133,7 +133,7 @@ impl<'a> PoolView<'a> {
             if let Some(allocation) = staying
                 && let Some(item) = self.work.get_mut(&allocation.work)
             {
-                item.has = item.has.saturating_sub(1);
+                item.current = item.current.saturating_sub(1);
                 item.leaving += 1;
             }
         }

@@ -13,9 +13,11 @@ use crate::{
     parse_response, plan,
 };
 
+/// Ids of work in requested grants. The last three belong to another planner or do not exist.
 const WORK_NAMES: [&str; 9] = [
     "job_0", "job_1", "job_2", "job_3", "svc_0", "rsv_0", "job_else", "job_none", "",
 ];
+/// Names of nodes in requested grants. `far` is in another pool, and the last two do not exist.
 const NODES: [&str; 6] = ["n1", "n2", "n3", "far", "n9", "\u{0}"];
 
 fn requested_grant() -> impl Strategy<Value = RequestedGrant> {
@@ -49,7 +51,7 @@ fn responses() -> impl Strategy<Value = Vec<Response>> {
     prop::collection::vec(response, 1..8)
 }
 
-/// Applies an event between two responses.
+/// Applies an event between two responses. The numbers above 7 change nothing.
 fn apply_event(fixture: &mut Fixture, event: u8) {
     match event {
         0 => fixture.node_mut("n1").takes_work ^= true,

@@ -1,7 +1,8 @@
 //! Request to an external planner: the current state of its pool.
 //!
-//! Names and numbers are those of the API. The request holds all work of classes in the pool,
-//! waiting or not, and all allocations on its nodes, whichever planner granted them.
+//! Names and numbers are those of the API. The request contains all work of classes in the pool,
+//! waiting or not. It also contains all allocations on the nodes of the pool, whichever planner
+//! granted them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,8 +81,8 @@ pub struct RequestWork {
     pub leaving: u64,
     /// Number of processes that may still be granted.
     pub missing: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     /// Predicted duration of a task in milliseconds. `None` if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
     /// Nodes that the work may use. Empty if it may use any.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -218,6 +219,7 @@ fn request_nodes(view: &PoolView) -> Vec<RequestNode> {
     view.nodes().map(to_request).collect()
 }
 
+/// Returns why the node takes no work, or `None` if it takes work.
 fn closed_reason(node: &Node) -> Option<String> {
     let reason = if node.lost {
         "lost".to_owned()
@@ -246,7 +248,7 @@ fn request_work(view: &PoolView) -> Vec<RequestWork> {
         },
         quanta: item.quanta,
         wanted: item.wanted(),
-        has: item.has,
+        has: item.current,
         leaving: item.leaving,
         missing: item.missing(),
         task_ms: item.demand.task_ms,

@@ -1,12 +1,14 @@
 //! Tests: effects of valid and invalid responses in the fleet of `fixture`. Nodes `n1` and `n2` are
 //! in the planned pool, and `n3` is in the pool below. Each node has four quanta.
 
+mod planner_request;
 mod without_response;
 
-use hayward_rm_scheduler_domain::Reason;
 use hayward_rm_scheduler_domain::plan::VacateReason;
 use hayward_rm_scheduler_domain::plan::external_planner_effects::Refusal;
-use hayward_rm_scheduler_domain::snapshot::User;
+use hayward_rm_scheduler_domain::snapshot::external_planners::RequestedVacate;
+use hayward_rm_scheduler_domain::snapshot::{Allocation, User};
+use hayward_rm_scheduler_domain::{Plan, Reason};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
 
@@ -162,7 +164,17 @@ fn a_reservation_gets_a_whole_empty_node() {
     );
 }
 
-/// Creates a fleet in which one job fills `n1` and another one waits.
+impl Fixture {
+    /// Returns the plan of a response with these vacates. The fixture does not change.
+    fn plan_with_vacates(&self, vacates: Vec<RequestedVacate>) -> Plan {
+        let mut fixture = Self::new();
+        fixture.snapshot = self.snapshot.clone();
+        fixture.respond(vec![], vacates)
+    }
+}
+
+/// Creates a fleet in which `job_a` fills `n1` with the allocations `alc_1` to `alc_4`, and `job_b`
+/// waits.
 fn fleet_with_full_node() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 4);
@@ -204,7 +216,7 @@ fn each_invalid_vacate_has_its_reason() {
     fixture.add_job("svc_a", "fixed", 1).kind = WorkKind::Service;
     fixture.respond(vec![requested_grant("svc_a", "n2", 1)], vec![]);
     let (_, foreign) = fixture.snapshot.allocations.last_key_value().unwrap();
-    let foreign = hayward_rm_scheduler_domain::snapshot::Allocation {
+    let foreign = Allocation {
         work: work("job_else"),
         class: "else".into(),
         node: node_name("far"),
@@ -216,6 +228,7 @@ fn each_invalid_vacate_has_its_reason() {
         .allocations
         .insert("alc_far".parse().unwrap(), foreign);
     fixture.add_job("job_else", "else", 1);
+    // `alc_far` belongs to another planner, and `alc_5` is the service.
     let vacates = vec![
         requested_vacate("alc_none"),
         requested_vacate("no id \u{0}"),
@@ -464,20 +477,8 @@ fn space_does_not_move_back_and_forth() {
     assert!(fixture.planner_request().unwrap().allocations[0].preemptable);
     assert!(
         fixture.plan().carried.recent_preemptions.is_empty(),
-        "old moves are deleted"
+        "old preemptions are deleted"
     );
-}
-
-impl Fixture {
-    /// Returns the plan of a response with these vacates. The fixture does not change.
-    fn plan_with_vacates(
-        &self,
-        vacates: Vec<hayward_rm_scheduler_domain::snapshot::external_planners::RequestedVacate>,
-    ) -> hayward_rm_scheduler_domain::Plan {
-        let mut fixture = Self::new();
-        fixture.snapshot = self.snapshot.clone();
-        fixture.respond(vec![], vacates)
-    }
 }
 
 #[test]

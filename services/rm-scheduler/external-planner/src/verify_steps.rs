@@ -36,7 +36,9 @@ pub(super) struct Steps {
     vacates: Vec<AcceptedVacate>,
     /// Beneficiaries of vacates, with one entry per process.
     served: Vec<WorkId>,
+    /// Reported refusals, at most [`MAX_REFUSALS`].
     refused: Vec<Refused>,
+    /// Number of all refusals.
     refusals: u64,
     /// Text of the first refusal by work.
     first_refusals: BTreeMap<WorkId, String>,
@@ -57,12 +59,12 @@ struct AcceptedVacate {
 }
 
 /// Reason and text of a refused step.
-struct Rejection {
+struct RefusalDetail {
     reason: Refusal,
     detail: String,
 }
 
-impl Rejection {
+impl RefusalDetail {
     fn new(reason: Refusal, detail: impl Into<String>) -> Self {
         Self {
             reason,
@@ -81,26 +83,26 @@ struct Step<'a> {
 }
 
 impl Steps {
-    fn refuse(&mut self, step: &Step, rejection: Rejection) {
+    fn refuse(&mut self, step: &Step, refusal: RefusalDetail) {
         self.refusals += 1;
         if self.refused.len() < MAX_REFUSALS {
             self.refused.push(Refused {
                 pointer: step.pointer.clone(),
                 name: clip(step.subject, MAX_NAME),
                 node: step.node.map(|node| clip(node, MAX_NAME)),
-                reason: rejection.reason,
-                detail: rejection.detail,
+                reason: refusal.reason,
+                detail: refusal.detail,
             });
         }
     }
 
     /// Refuses a step about this work. The first refusal appears in the verdict of the work.
-    fn refuse_for(&mut self, work: &WorkId, step: &Step, rejection: Rejection) {
+    fn refuse_for(&mut self, work: &WorkId, step: &Step, refusal: RefusalDetail) {
         if !self.first_refusals.contains_key(work) {
-            let detail = rejection.detail.clone();
+            let detail = refusal.detail.clone();
             self.first_refusals.insert(work.clone(), detail);
         }
-        self.refuse(step, rejection);
+        self.refuse(step, refusal);
     }
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn apply(
     }
     final_check::add_to_plan(view, forced, &mut steps, plan);
     let response = response?;
-    record_moves(view, &steps);
+    record_accepted_steps(view, &steps);
     let notes = view.work.iter().filter_map(|(work, item)| {
         let note = response.notes.get(work.as_str());
         let note = note.filter(|_| item.missing() > 0)?;
@@ -142,7 +144,7 @@ pub(crate) fn apply(
 }
 
 /// Records the accepted steps for later responses.
-fn record_moves(view: &mut PoolView, steps: &Steps) {
+fn record_accepted_steps(view: &mut PoolView, steps: &Steps) {
     let now = view.snapshot.now;
     for accepted in &steps.grants {
         recent_preemptions::record_grant(&mut view.preemptions, &accepted.grant);

@@ -29,7 +29,7 @@ pub(crate) fn pool_verdicts(view: &PoolView, planner: PlannerState) -> Verdicts 
 }
 
 fn work_verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerState) -> Verdict {
-    let (has, wanted) = (item.has, item.wanted());
+    let (current, wanted) = (item.current, item.wanted());
     let (reason, refused, detail) = if !item.may_use_its_class() {
         let (user, class) = (&item.demand.user, item.class_name);
         let detail = format!("user {user} may not use class {class:?}");
@@ -37,8 +37,8 @@ fn work_verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: Planne
     } else if item.demand.max_processes == 0 {
         let detail = "wants no process now".to_owned();
         (Reason::Satisfied, false, detail)
-    } else if has >= wanted {
-        let detail = format!("has all it can use: {}", processes(has));
+    } else if current >= wanted {
+        let detail = format!("has all it can use: {}", processes(current));
         (Reason::Satisfied, false, detail)
     } else {
         let detail = explain_missing(view.top, work, planner);
@@ -46,13 +46,13 @@ fn work_verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: Planne
     };
     Verdict {
         reason,
-        waits: reason != Reason::Satisfied && has == 0,
+        waits: reason != Reason::Satisfied && current == 0,
         refused,
         class: Some(item.class_name.into()),
         detail,
         numbers: Numbers {
-            counted_processes: has,
-            current_processes: has,
+            counted_processes: current,
+            current_processes: current,
             leaving_processes: item.leaving,
             quanta: item.quanta,
             wanted_processes: wanted,

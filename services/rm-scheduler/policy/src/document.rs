@@ -15,6 +15,9 @@ use serde_json::{Map, Value};
 use crate::fault::{Fault, Faults, pointer};
 use crate::validate;
 
+/// Maximum number of fields that appear twice. Reading stops above it.
+const MAX_DUPLICATES: usize = 1_000;
+
 /// A parsed JSON or YAML document, with the fields that appear twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
@@ -127,14 +130,17 @@ impl<'de> de::Visitor<'de> for ValueReader<'_> {
             if values.insert(key, value).is_some() {
                 self.duplicates.push(path);
             }
-            if self.duplicates.len() > 1_000 {
-                return Err(A::Error::custom("more than 1000 fields appear twice"));
+            if self.duplicates.len() > MAX_DUPLICATES {
+                return Err(A::Error::custom(format!(
+                    "more than {MAX_DUPLICATES} fields appear twice"
+                )));
             }
         }
         Ok(Value::Object(values))
     }
 }
 
+/// Known fields of the document. `preset` is the old name of `profile`, so it is not listed.
 const SECTIONS: [&str; 7] = [
     "quantum", "pools", "classes", "users", "tunables", "profile", "settings",
 ];

@@ -14,7 +14,7 @@ use std::fmt;
 use hayward_rm_scheduler_api::policy::{Policy, Tunables};
 
 use crate::validate;
-use stanza::{Kind, Stanza};
+use stanza::{Stanza, StanzaKind};
 
 /// Name and text of a file.
 #[derive(Debug, Clone, Copy)]
@@ -120,12 +120,12 @@ pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
         faults: Vec::new(),
         notes: Vec::new(),
     };
-    let mut stanzas = state.parse_stanzas(input.classes, &Kind::ALL);
+    let mut stanzas = state.parse_stanzas(input.classes, &StanzaKind::ALL);
     stanzas.extend(
         input
             .users
             .into_iter()
-            .flat_map(|users| state.parse_stanzas(users, &[Kind::User])),
+            .flat_map(|users| state.parse_stanzas(users, &[StanzaKind::User])),
     );
     attributes::import_stanzas(&mut state, &stanzas);
     nodes::import_node_files(&mut state, &stanzas);
@@ -152,7 +152,7 @@ pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
 }
 
 impl ImportState<'_> {
-    fn parse_stanzas(&mut self, source: Source<'_>, allowed: &[Kind]) -> Vec<Stanza> {
+    fn parse_stanzas(&mut self, source: Source<'_>, allowed: &[StanzaKind]) -> Vec<Stanza> {
         let (stanzas, faults) = stanza::parse(source);
         self.faults.extend(faults);
         let (accepted, rejected): (Vec<Stanza>, Vec<Stanza>) = stanzas

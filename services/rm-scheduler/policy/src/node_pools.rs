@@ -21,6 +21,8 @@ pub(crate) const MAX_PATTERN_BYTES: usize = 1_000;
 /// Maximum number of bytes of a compiled pattern. It also bounds the time of a match, which is
 /// proportional to the length of the name.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
+/// Maximum depth of nested groups in a pattern, because the parser is recursive.
+const MAX_NESTING: u32 = 50;
 /// Pool that node-status reports for a node if its agent names none.
 const UNDECLARED: &str = "default";
 
@@ -173,7 +175,7 @@ pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
         RegexBuilder::new(text)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
-            .nest_limit(50)
+            .nest_limit(MAX_NESTING)
             .build()
     };
     // The pattern is first compiled alone. A pattern with unbalanced brackets fails there, and

@@ -131,7 +131,8 @@ fn apply_mutation(value: &mut Value, mutation: &Mutation) {
     }
 }
 
-/// Checks the guarantees for an accepted policy.
+/// Checks that an accepted policy is translated completely: each class has a pool and a weight, and
+/// each node has a pool.
 fn check_translation(policy: &Policy) {
     let rules = Rules::new(policy);
     for (name, class) in &rules.classes {
@@ -153,6 +154,7 @@ fn check_translation(policy: &Policy) {
     notes(policy);
 }
 
+/// Checks that a policy can be written as JSON and YAML and read again.
 fn check_round_trip(policy: &Policy) {
     let json = serde_json::to_string(policy).expect("a policy can be written");
     let document: Document = serde_json::from_str(&json).expect("the written policy is JSON");
@@ -223,6 +225,7 @@ proptest! {
 
     #[test]
     fn mutated_stanzas_are_rejected_or_become_a_policy(
+        // Start and length of the replaced text, and the index of the word that replaces it.
         cuts in prop::collection::vec((any::<usize>(), 0_usize..30, 0..WORDS.len()), 0..5)
     ) {
         let mut text: Vec<char> = CLASSES.chars().collect();

@@ -14,9 +14,9 @@ pub struct Gigabytes(pub u64);
 impl<'de> Deserialize<'de> for Gigabytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = Number::deserialize(deserializer)?;
-        let kib = to_parts(&number)
-            .and_then(|parts| {
-                let kib = parts.checked_mul(u128::from(KIB_PER_GB))? / PARTS_PER_UNIT;
+        let kib = parse_fixed_point(&number)
+            .and_then(|fixed_point| {
+                let kib = fixed_point.checked_mul(u128::from(KIB_PER_GB))? / FIXED_POINT_ONE;
                 u64::try_from(kib).ok()
             })
             .and_then(|kib| kib.checked_mul(KIB));
@@ -27,16 +27,17 @@ impl<'de> Deserialize<'de> for Gigabytes {
 
 /// Maximum number of decimal places of a number. Further places are ignored.
 const MAX_DECIMALS: usize = 15;
-const PARTS_PER_UNIT: u128 = 1_000_000_000_000_000;
+/// The number 1 as a fixed-point number with [`MAX_DECIMALS`] decimal places.
+const FIXED_POINT_ONE: u128 = 1_000_000_000_000_000;
 
-/// Parses a number exactly, in units of 1 / [`PARTS_PER_UNIT`].
-fn to_parts(number: &Number) -> Option<u128> {
+/// Parses a non-negative number exactly as a fixed-point number.
+fn parse_fixed_point(number: &Number) -> Option<u128> {
     let text = number.to_string();
     let (integer, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let fraction = fraction.get(..MAX_DECIMALS).unwrap_or(fraction);
     let fraction: u128 = format!("{fraction:0<MAX_DECIMALS$}").parse().ok()?;
     let integer: u128 = integer.parse().ok()?;
-    integer.checked_mul(PARTS_PER_UNIT)?.checked_add(fraction)
+    integer.checked_mul(FIXED_POINT_ONE)?.checked_add(fraction)
 }
 
 /// Maximum number of milliseconds: a hundred years, so that sums do not overflow.
@@ -88,8 +89,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NullableField<T> {
     }
 }
 
-/// Limit of the processes of a job. A negative number in the document means the number of processes
-/// that the job holds now.
+/// Maximum number of processes of a job. A negative number in the document means the number of
+/// processes that the job holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// The limit. `u64::MAX` if `keeps_held` is set.

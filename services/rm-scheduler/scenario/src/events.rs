@@ -14,6 +14,7 @@ use crate::{
 };
 
 impl SimulatedFleet {
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) -> Result<(), Error> {
         match event {
             Event::NodeReport {
@@ -182,6 +183,7 @@ impl SimulatedFleet {
         Ok(())
     }
 
+    /// Returns the memory of a node that may be allocated.
     fn usable_bytes(&self, reported: u64) -> u64 {
         let bytes = self.defaults.override_bytes.unwrap_or(reported);
         bytes.saturating_sub(self.defaults.reserved_bytes)
@@ -259,11 +261,13 @@ impl SimulatedFleet {
                 return Ok(());
             }
         };
-        let machines = submit.machine_list.iter().flatten();
-        let machines = machines.map(|name| self.find_node_name(name));
+        let node_list = submit.machine_list.iter().flatten();
+        let node_list = node_list.map(|name| self.find_node_name(name));
         let memory = submit.memory_gb.map(|memory| memory.0);
         let is_job = kind == WorkKind::Job;
         let limit = submit.max_processes.filter(|_| is_job);
+        // The default limit of a job is 10. Other work has one process.
+        let default_limit = if is_job { 10 } else { 1 };
         let demand = Demand {
             kind,
             user,
@@ -277,8 +281,7 @@ impl SimulatedFleet {
                 gpu_milli: submit.gpu_milli.unwrap_or(0),
                 ..Size::default()
             },
-            // The default limit is 10.
-            max_processes: limit.map_or(if is_job { 10 } else { 1 }, |limit| limit.processes),
+            max_processes: limit.map_or(default_limit, |limit| limit.processes),
             anti_affinity: None,
             keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps_held),
             queued: None,
@@ -288,7 +291,7 @@ impl SimulatedFleet {
                 .filter(|threads| *threads > 0)
                 .unwrap_or(self.defaults.threads),
             task_ms: None,
-            node_list: machines.collect::<Result<_, _>>()?,
+            node_list: node_list.collect::<Result<_, _>>()?,
             avoids: std::collections::BTreeSet::new(),
             service: self.service_id(submit.service_id.as_ref())?,
             managed,

@@ -82,6 +82,7 @@ impl From<&Verdict> for Explanation {
     }
 }
 
+/// Returns the outcome of a cycle after its plan was applied.
 pub fn for_cycle(fleet: &SimulatedFleet, plan: &Plan, options: OutcomeOptions) -> Outcome {
     let work_shares = work_shares(plan);
     let mut jobs: BTreeMap<WorkId, JobOutcome> = fleet
@@ -209,6 +210,7 @@ fn closes_node(fleet: &SimulatedFleet, plan: &Plan, allocation: &Allocation) -> 
     allocation.fixed && must_stay && node.is_some_and(|node| node.pool != class.pool)
 }
 
+/// Returns the texts of the nodes by pool, sorted.
 fn pool_nodes(fleet: &SimulatedFleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
     let snapshot = &fleet.snapshot;
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();

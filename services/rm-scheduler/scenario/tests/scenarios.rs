@@ -43,10 +43,10 @@ fn scenarios_with_prefix(prefix: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// On an empty fleet (scenarios `x01` to `x15`) the default profile gives the same entitlements as
-/// the reference profile.
+/// The scenarios `x01` to `x15` begin with an empty fleet. Their expectations are those of the
+/// reference profile.
 #[test]
-fn the_default_profile_has_the_expected_outcomes_of_the_counting_examples() {
+fn the_default_profile_gives_the_reference_entitlements_on_an_empty_fleet() {
     let mut count = 0;
     for (name, text) in scenarios_with_prefix("x0")
         .into_iter()

@@ -12,6 +12,8 @@ const ALL_PARTS: OutcomeOptions = OutcomeOptions {
     explain: true,
 };
 const FLEET_COUNT: u64 = 500;
+/// Last cycle before the change.
+const LAST_CYCLE: u64 = 6;
 
 /// Random numbers (SplitMix64).
 struct Random(u64);
@@ -123,9 +125,10 @@ fn random_fleet(random: &mut Random) -> Fleet {
             "profile": "default", "fragmentation_threshold": 2,
             "preemption_pool_percent_per_hour": 1_000_000,
             "preemption_user_percent_per_hour": 1_000_000},
-        "nodepools": pools(&[]), "classes": classes("somebody"),
+        "nodepools": pools(&[]), "classes": classes("other"),
         "users": [{"name": "x", "max_allotment_gb": allotment}],
-        "cycles": [{"cycle": 1, "events": events}, {"cycle": 3, "events": later}, {"cycle": 6}],
+        "cycles": [{"cycle": 1, "events": events}, {"cycle": 3, "events": later},
+            {"cycle": LAST_CYCLE}],
     });
     Fleet {
         nodes,
@@ -200,7 +203,8 @@ fn is_waiting(job: &JobOutcome) -> bool {
     job.processes == 0 && job.reason.is_some()
 }
 
-/// Minimum number of fleets per reason, so that the test covers all of them.
+/// Minimum number of fleets per reason, so that the test covers all of them. A reason is written as
+/// in JSON.
 const MIN_FLEETS_PER_REASON: [(&str, u64); 7] = [
     ("\"no_host_large_enough\"", 20),
     ("\"no_host_of_size\"", 10),
@@ -217,7 +221,7 @@ fn the_change_named_by_unblock_starts_the_work() {
     for seed in 0..FLEET_COUNT {
         let fleet = random_fleet(&mut Random(seed));
         let outcomes = run(&fleet.scenario);
-        // Rejected work is published once and dropped.
+        // Rejected work has one outcome and is then dropped.
         let outcome = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
         let last = outcome.unwrap();
         let (job_x, jobs) = (&last.jobs["X"], last.jobs.iter());
@@ -243,17 +247,17 @@ fn the_change_named_by_unblock_starts_the_work() {
         };
         let mut scenario = fleet.scenario.clone();
         let cycles = scenario["cycles"].as_array_mut().unwrap();
-        cycles.push(json!({"cycle": 7, "events": events}));
-        cycles.push(json!({"cycle": 13}));
+        cycles.push(json!({"cycle": LAST_CYCLE + 1, "events": events}));
+        cycles.push(json!({"cycle": LAST_CYCLE + 7}));
         let after = run(&scenario);
         // The change for refused work only makes a class accept it. The work may still wait then.
         let is_refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
-        let only_admission = *change == Unblock::NameClass;
+        let only_names_class = *change == Unblock::NameClass;
         let has_effect = |outcome: &Outcome| {
             let job = outcome.jobs.get(work);
             let is_started =
-                |job: &JobOutcome| job.processes > 0 || only_admission && !is_refused(job);
-            outcome.cycle > 6 && job.is_some_and(is_started)
+                |job: &JobOutcome| job.processes > 0 || only_names_class && !is_refused(job);
+            outcome.cycle > LAST_CYCLE && job.is_some_and(is_started)
         };
         assert!(
             after.iter().any(has_effect),

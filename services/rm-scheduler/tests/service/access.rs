@@ -9,7 +9,7 @@ use http::header::IF_MATCH;
 use serde_json::Value;
 
 use super::fixture::Fixture;
-use super::neighbours::job;
+use super::neighbours::{SECRET, job};
 
 async fn problem_code(client: &Client, path: &str) -> Option<Code> {
     let outcome: Result<Value, ClientError> = client.get(path).await;
@@ -86,10 +86,10 @@ async fn allocations_and_rounds_are_shown_without_launches() {
         .unwrap();
     let matching = all
         .values()
-        .filter(|e| e.work.as_str() == "job_a" && e.node.as_str() == "n1");
+        .filter(|entry| entry.work.as_str() == "job_a" && entry.node.as_str() == "n1");
     assert_eq!(list.allocations.len(), matching.count());
     let text: Value = viewer.get("/v1/allocations").await.unwrap();
-    assert!(!text.to_string().contains("hush"));
+    assert!(!text.to_string().contains(SECRET));
     let allocation = all.values().next().unwrap();
     let path = format!("/v1/allocations/{}", allocation.id);
     let shown: AllocationView = viewer.get(&path).await.unwrap();

@@ -1,13 +1,16 @@
 //! Tests of blocks: how long a block counts, and what happens to existing allocations. A block
 //! evacuates its node or worker, or only marks it. A marked node keeps its work and gets no new
-//! work.
+//! work. The publication `clearings` has the progress of each block.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::node_publications::ClearingEntry;
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
+use hayward_testkit::until;
 
-use super::fixture::{Fixture, is_staying};
+use super::drains::until_clearing;
+use super::fixture::{Fixture, allocations_of, is_staying};
 use super::neighbours::{block, job, service};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +46,7 @@ async fn a_blocked_node_is_evacuated_and_gets_no_new_work() {
         .remove(&format!("node/{}", first.node));
     fixture
         .until("both nodes in use", |all| {
-            all.values().filter(|e| is_staying(e)).count() == 4
+            all.values().filter(|entry| is_staying(entry)).count() == 4
         })
         .await;
 }
@@ -197,7 +200,7 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
+async fn a_mark_counts_until_its_end_and_a_vacate_takes_precedence() {
     let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
@@ -219,4 +222,130 @@ async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
     let leaves = |it: &AllocationEntry| it.vacate.is_some();
     let left = fixture.until_one("job_a", "is vacated", leaves).await;
     assert_eq!(left.marked, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_block_publishes_the_revision_that_put_it_in_force() {
+    let mut fixture = Fixture::new(&[3]).await;
+    let before = fixture.revision();
+    let mut item = block(BlockKind::Node, "n1", None);
+    item.action = BlockAction::Mark;
+    item.removal_no = 3;
+    fixture.neighbours.block(&item);
+    let progress = until_clearing(&fixture, "node/n1", "is in force", |_| true).await;
+    assert!(progress.revision > before && progress.revision <= fixture.revision());
+    assert_eq!(
+        (progress.number, progress.total, progress.remaining),
+        (3, 0, 0)
+    );
+    fixture.restart().await;
+    fixture.settle().await;
+    let entries = fixture.entries::<ClearingEntry>("clearings").await;
+    assert_eq!(entries["node/n1"], progress);
+    // Another block of the same key is independent.
+    item.removal_no = 4;
+    fixture.neighbours.block(&item);
+    let next = until_clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
+    assert!(next.revision > progress.revision);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
+    let fixture = Fixture::new(&[2, 2]).await;
+    fixture.neighbours.submit(&service("svc_a.0", "ann"));
+    let first = fixture.report_running("svc_a.0").await;
+    let key = format!("node/{}", first.node);
+    let mut item = block(BlockKind::Node, first.node.as_str(), None);
+    item.action = BlockAction::Mark;
+    fixture.block(&item).await;
+    fixture.settle().await;
+    // Existing processes survive a mark.
+    assert!(fixture.allocations().await.values().all(is_staying));
+    item.action = BlockAction::Evacuate;
+    fixture.neighbours.block(&item);
+    let is_vacated = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
+    fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
+    let vacate = fixture.allocations().await[first.id.as_str()]
+        .vacate
+        .clone();
+    // A new cause of the block gives no second vacate.
+    item.cause = "it smells worse".into();
+    fixture.neighbours.block(&item);
+    fixture.settle().await;
+    let all = fixture.allocations().await;
+    assert_eq!(all[first.id.as_str()].vacate, vacate);
+    assert_eq!(allocations_of(&all, "svc_a.0").len(), 2);
+    fixture.report(&first, ContainerState::Ended);
+    fixture.report_running("svc_a.0").await;
+    let progress = until_clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
+    assert_eq!(
+        (progress.total, progress.failed, progress.remaining),
+        (1, 0, 0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_for_one_job_moves_only_that_job() {
+    let fixture = Fixture::new(&[4]).await;
+    for (work, user) in [("svc_a.0", "ann"), ("svc_b.0", "ben")] {
+        fixture.neighbours.submit(&service(work, user));
+        fixture.report_running(work).await;
+    }
+    let mut item = block(BlockKind::Node, "n1", None);
+    item.job = Some("svc_a".parse().unwrap());
+    fixture.neighbours.block(&item);
+    let is_vacated = |it: &AllocationEntry| it.vacate.is_some();
+    let left = fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
+    assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
+    fixture.report(&left, ContainerState::Ended);
+    let verdict = fixture
+        .until_verdict("svc_a.0", WaitReason::AllBlocked)
+        .await;
+    assert!(!verdict.refused);
+    // Other work stays on the node, and new work is granted there.
+    let mut other = job("job_c", "cy");
+    other.max_processes = 2;
+    fixture.neighbours.submit(&other);
+    fixture
+        .until("two processes of job_c", |all| {
+            allocations_of(all, "job_c").len() == 2
+        })
+        .await;
+    assert!(
+        allocations_of(&fixture.allocations().await, "svc_b.0")
+            .iter()
+            .all(is_staying)
+    );
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "svc_a.0").len(),
+        1
+    );
+    let progress = until_clearing(&fixture, "node/n1@svc_a", "is cleared", |it| {
+        it.remaining == 0
+    })
+    .await;
+    assert_eq!((progress.total, progress.failed), (1, 1));
+    fixture.neighbours.blocks.remove("node/n1@svc_a");
+    fixture.until_one("svc_a.0", "is back", is_staying).await;
+}
+
+/// The end of a block causes one round (BL-8).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
+    let fixture = Fixture::new(&[2]).await;
+    let end = SystemClock.now().plus_ms(1_200);
+    let mut item = block(BlockKind::Node, "n1", Some(end));
+    item.action = BlockAction::Mark;
+    fixture.block(&item).await;
+    fixture.settle().await;
+    let round = fixture.shares().await.unwrap().round;
+    until("the end", async || {
+        let now = fixture.shares().await?.round;
+        (SystemClock.now() > end && now > round).then_some(())
+    })
+    .await;
+    fixture.neighbours.blocks.remove("node/n1");
+    // `force_round` causes one round itself.
+    fixture.force_round().await;
+    assert_eq!(fixture.shares().await.unwrap().round, round + 2);
 }

@@ -2,7 +2,7 @@
 //! viewers also follow verdicts and the policy.
 
 use hayward_container_manager_api::ContainerState;
-use hayward_publication::changes::ObjectChanges;
+use hayward_publication::changes::{ObjectChange, ObjectChanges};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
 use hayward_rm_scheduler_api::views::AllocationView;
 use http::Method;
@@ -12,14 +12,15 @@ use serde_json::Value;
 use super::fixture::Fixture;
 use super::neighbours::job;
 
-/// Follows the change stream as this caller until a change satisfies the condition.
+/// Follows the change stream as this caller until a change satisfies the condition. `since` is the
+/// cursor, which moves behind the read changes.
 async fn until_change(
     fixture: &Fixture,
     name: &str,
     kinds: &str,
     since: &mut String,
-    condition: impl Fn(&hayward_publication::changes::ObjectChange) -> bool,
-) -> hayward_publication::changes::ObjectChange {
+    condition: impl Fn(&ObjectChange) -> bool,
+) -> ObjectChange {
     let client = fixture.client(name);
     let following = async {
         loop {
@@ -60,7 +61,7 @@ async fn users_follow_their_own_allocations_to_their_end() {
     assert_eq!(view.work, ann_allocation.work);
 
     fixture.report(&ann_allocation, ContainerState::Ended);
-    let ended = |change: &hayward_publication::changes::ObjectChange| {
+    let ended = |change: &ObjectChange| {
         let object = change.object.as_ref();
         object.is_some_and(|object| object["state"] == "ended")
     };
@@ -99,8 +100,8 @@ async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
     let fixture = Fixture::new(&[4]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
     let mut since = "0".to_owned();
-    let verdict = |change: &hayward_publication::changes::ObjectChange| change.id == "job_a";
-    until_change(&fixture, "viewer", "verdict", &mut since, verdict).await;
+    let is_verdict = |change: &ObjectChange| change.id == "job_a";
+    until_change(&fixture, "viewer", "verdict", &mut since, is_verdict).await;
     for kind in ["verdict", "policy"] {
         let path = format!("/v1/changes?since=0&kinds={kind}&wait=0");
         let refused: Result<Value, _> = fixture.client("ann").get(&path).await;

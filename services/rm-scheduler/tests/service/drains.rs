@@ -1,17 +1,17 @@
-//! Tests of drains and graceful evacuations. A clearing is the published progress of one of them:
-//! how many allocations were moved, failed or remain, and what blocks the rest (W5).
+//! Tests of drains and graceful evacuations of nodes. Each has a *clearing*, an entry of the
+//! publication `clearings` with its progress: how many allocations were moved, failed or remain,
+//! and what blocks the remaining ones (W5).
 
-use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
+use hayward_blocklist_api::{BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::DrainOrder;
 use hayward_rm_scheduler_api::node_publications::{BlockerReason, ClearingEntry};
-use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_service::{Clock, SystemClock};
-use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
-use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
+use super::fixture::{Allocations, Fixture, is_staying};
 use super::neighbours::{block, job, node, reservation, service};
 
 /// Reports a node with this drain order.
@@ -21,6 +21,7 @@ pub fn drain(fixture: &Fixture, name: &str, quanta: u64, order: DrainOrder) {
     fixture.neighbours.nodes.put(name, &entry);
 }
 
+/// Returns a drain order without a deadline.
 pub fn drain_order(number: u64) -> DrainOrder {
     DrainOrder {
         number,
@@ -52,7 +53,8 @@ fn leaving_allocations(all: &Allocations) -> Vec<AllocationEntry> {
     leaving.cloned().collect()
 }
 
-async fn until_clearing(
+/// Waits until the clearing with this key satisfies the condition.
+pub async fn until_clearing(
     fixture: &Fixture,
     key: &str,
     what: &str,
@@ -258,130 +260,4 @@ async fn a_block_removed_midway_moves_nothing_more() {
         4,
         "only the process that was already leaving is replaced"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_block_publishes_the_revision_that_put_it_in_force() {
-    let mut fixture = Fixture::new(&[3]).await;
-    let before = fixture.revision();
-    let mut item = block(BlockKind::Node, "n1", None);
-    item.action = BlockAction::Mark;
-    item.removal_no = 3;
-    fixture.neighbours.block(&item);
-    let progress = until_clearing(&fixture, "node/n1", "is in force", |_| true).await;
-    assert!(progress.revision > before && progress.revision <= fixture.revision());
-    assert_eq!(
-        (progress.number, progress.total, progress.remaining),
-        (3, 0, 0)
-    );
-    fixture.restart().await;
-    fixture.settle().await;
-    let entries = fixture.entries::<ClearingEntry>("clearings").await;
-    assert_eq!(entries["node/n1"], progress);
-    // Another block of the same key is independent.
-    item.removal_no = 4;
-    fixture.neighbours.block(&item);
-    let next = until_clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
-    assert!(next.revision > progress.revision);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
-    let fixture = Fixture::new(&[2, 2]).await;
-    fixture.neighbours.submit(&service("svc_a.0", "ann"));
-    let first = fixture.report_running("svc_a.0").await;
-    let key = format!("node/{}", first.node);
-    let mut item = block(BlockKind::Node, first.node.as_str(), None);
-    item.action = BlockAction::Mark;
-    fixture.block(&item).await;
-    fixture.settle().await;
-    // Existing processes survive a mark.
-    assert!(fixture.allocations().await.values().all(is_staying));
-    item.action = BlockAction::Evacuate;
-    fixture.neighbours.block(&item);
-    let is_vacated = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
-    let vacate = fixture.allocations().await[first.id.as_str()]
-        .vacate
-        .clone();
-    // A new cause of the block gives no second vacate.
-    item.cause = "it smells worse".into();
-    fixture.neighbours.block(&item);
-    fixture.settle().await;
-    let all = fixture.allocations().await;
-    assert_eq!(all[first.id.as_str()].vacate, vacate);
-    assert_eq!(allocations_of(&all, "svc_a.0").len(), 2);
-    fixture.report(&first, ContainerState::Ended);
-    fixture.report_running("svc_a.0").await;
-    let progress = until_clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
-    assert_eq!(
-        (progress.total, progress.failed, progress.remaining),
-        (1, 0, 0)
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_block_for_one_job_moves_only_that_job() {
-    let fixture = Fixture::new(&[4]).await;
-    for (work, user) in [("svc_a.0", "ann"), ("svc_b.0", "ben")] {
-        fixture.neighbours.submit(&service(work, user));
-        fixture.report_running(work).await;
-    }
-    let mut item = block(BlockKind::Node, "n1", None);
-    item.job = Some("svc_a".parse().unwrap());
-    fixture.neighbours.block(&item);
-    let is_vacated = |it: &AllocationEntry| it.vacate.is_some();
-    let left = fixture.until_one("svc_a.0", "is vacated", is_vacated).await;
-    assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
-    fixture.report(&left, ContainerState::Ended);
-    let verdict = fixture
-        .until_verdict("svc_a.0", WaitReason::AllBlocked)
-        .await;
-    assert!(!verdict.refused);
-    // Other work stays on the node, and new work is granted there.
-    let mut other = job("job_c", "cy");
-    other.max_processes = 2;
-    fixture.neighbours.submit(&other);
-    fixture
-        .until("two processes of job_c", |all| {
-            allocations_of(all, "job_c").len() == 2
-        })
-        .await;
-    assert!(
-        allocations_of(&fixture.allocations().await, "svc_b.0")
-            .iter()
-            .all(is_staying)
-    );
-    assert_eq!(
-        allocations_of(&fixture.allocations().await, "svc_a.0").len(),
-        1
-    );
-    let progress = until_clearing(&fixture, "node/n1@svc_a", "is cleared", |it| {
-        it.remaining == 0
-    })
-    .await;
-    assert_eq!((progress.total, progress.failed), (1, 1));
-    fixture.neighbours.blocks.remove("node/n1@svc_a");
-    fixture.until_one("svc_a.0", "is back", is_staying).await;
-}
-
-/// The end of a block causes one round (BL-8).
-#[tokio::test(flavor = "multi_thread")]
-async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
-    let fixture = Fixture::new(&[2]).await;
-    let end = SystemClock.now().plus_ms(1_200);
-    let mut item = block(BlockKind::Node, "n1", Some(end));
-    item.action = BlockAction::Mark;
-    fixture.block(&item).await;
-    fixture.settle().await;
-    let round = fixture.shares().await.unwrap().round;
-    until("the end", async || {
-        let now = fixture.shares().await?.round;
-        (SystemClock.now() > end && now > round).then_some(())
-    })
-    .await;
-    fixture.neighbours.blocks.remove("node/n1");
-    // `force_round` causes one round itself.
-    fixture.force_round().await;
-    assert_eq!(fixture.shares().await.unwrap().round, round + 2);
 }

@@ -1,7 +1,7 @@
 //! Tests of pools with an external planner, a program that plans a pool over HTTP. The tests use a
 //! planner inside the test process and the example program of the documentation.
 
-mod example;
+mod example_program;
 mod failures;
 mod test_planner;
 
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::drains::{drain, drain_order};
 use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
-use super::neighbours::{job, service};
+use super::neighbours::{SECRET, job, service};
 use super::successor_requests::process;
 use test_planner::{TestPlanner, first_fit, no_steps};
 
@@ -62,6 +62,7 @@ async fn use_planner(fixture: &Fixture, planner: &TestPlanner) {
         .unwrap();
 }
 
+/// Returns a job of the class `out`.
 fn external_job(id: &str, user: &str, processes: u64) -> DemandEntry {
     DemandEntry {
         class: Some("out".into()),
@@ -90,7 +91,7 @@ async fn planner_state(fixture: &Fixture) -> Option<OutsidePlanner> {
     out.outside
 }
 
-/// Waits until the planner of the pool satisfies the condition.
+/// Waits until the published state of the planner satisfies the condition.
 async fn until_planner(
     fixture: &Fixture,
     what: &str,
@@ -199,8 +200,8 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     let request = planner.first_request();
     assert_eq!(request["format"], "hayward-planner/1");
     assert!(
-        !request.to_string().contains("hush"),
-        "no environment, no secrets"
+        !request.to_string().contains(SECRET),
+        "a request contains no environment of a launch"
     );
     // Fair shares do not count the pool. They list it as externally planned.
     let shares: Shares = fixture.client("viewer").get("/v1/shares").await.unwrap();
@@ -272,7 +273,7 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_send_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_external_planner_provides_the_successor_before_the_order_to_leave() {
+async fn an_external_planner_provides_the_successor_before_the_vacate() {
     let fixture = Fixture::new(&[1, 4]).await;
     let planner = TestPlanner::start(first_fit).await;
     use_planner(&fixture, &planner).await;

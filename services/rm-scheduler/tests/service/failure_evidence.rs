@@ -1,15 +1,16 @@
-//! Tests of two publications about nodes. `failures` has facts for and against a node, for example
-//! failed and successful attempts. `machines` has the nodes with their pool and quanta.
+//! Tests of the publication `failures`: facts for and against a node, for example failed and
+//! successful attempts. The blocklist blocks nodes by them.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::node_publications::{FactEntry, MachineEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
 use hayward_vocabulary::{Exit, ExitCause};
 
 use super::fixture::{Allocations, Fixture, is_staying};
 use super::neighbours::{job, node};
 
+/// Submits a job with one process and waits for its allocation.
 async fn submit_one(fixture: &Fixture, work: &str) -> AllocationEntry {
     let mut demand = job(work, "ann");
     demand.max_processes = 1;
@@ -25,7 +26,7 @@ fn failed_exit(cause: ExitCause) -> Exit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
+async fn an_end_without_a_vacate_is_a_fact_that_survives_a_restart() {
     let mut fixture = Fixture::new(&[4]).await;
     let first = submit_one(&fixture, "job_a").await;
     fixture.end(&first, failed_exit(ExitCause::LaunchFailed));
@@ -58,7 +59,7 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ordered_end_and_a_success_are_no_facts() {
+async fn an_end_after_a_vacate_and_a_success_are_no_facts() {
     let fixture = Fixture::new(&[4]).await;
     let first = submit_one(&fixture, "job_a").await;
     fixture.neighbours.demand.remove("job_a");
@@ -136,8 +137,8 @@ async fn facts_are_bounded_for_each_node() {
     fixture.until("twelve ends", all_ended).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     for node in ["n1", "n2"] {
-        let here = facts.values().filter(|it| it.node.as_str() == node).count();
-        assert!((1..=3).contains(&here), "{facts:#?}");
+        let facts_of_node = facts.values().filter(|it| it.node.as_str() == node);
+        assert!((1..=3).contains(&facts_of_node.count()), "{facts:#?}");
     }
 }
 
@@ -181,27 +182,4 @@ async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     until_fact(What::Heard).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.keys().all(|key| key.starts_with("node/n1/")));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_are_published_with_pool_and_quanta_of_the_policy() {
-    let fixture = Fixture::new(&[4, 8]).await;
-    let any = |_: &MachineEntry| true;
-    let machine: MachineEntry = fixture.until_entry("machines", "n2", "is there", any).await;
-    assert_eq!(
-        (machine.pool.as_str(), machine.ready, machine.quanta),
-        ("default", true, 8)
-    );
-    fixture.neighbours.node("n3", 2);
-    fixture
-        .until_entry("machines", "n3", "has joined", any)
-        .await;
-    let mut restarted = node("n2", 8);
-    restarted.agent_instance = "second".into();
-    restarted.schedulable = false;
-    fixture.neighbours.nodes.put("n2", &restarted);
-    let off = |it: &MachineEntry| !it.ready;
-    fixture.until_entry("machines", "n2", "is off", off).await;
-    fixture.neighbours.nodes.remove("n1");
-    fixture.until_withdrawn("machines", "n1").await;
 }

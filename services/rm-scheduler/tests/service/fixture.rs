@@ -36,7 +36,7 @@ pub struct Fixture {
     keys: Keys,
     running: Option<Replica>,
     /// Number of rounds forced so far, see [`Self::force_round`].
-    probes: AtomicU64,
+    forced_rounds: AtomicU64,
     database: TestDatabase,
     _folder: tempfile::TempDir,
 }
@@ -138,7 +138,7 @@ impl Fixture {
             settings,
             keys,
             running: None,
-            probes: AtomicU64::new(0),
+            forced_rounds: AtomicU64::new(0),
             database,
             _folder: folder,
         }
@@ -193,7 +193,7 @@ impl Fixture {
         self.client_for_replica(self.running.as_ref().unwrap(), name)
     }
 
-    /// A client with this token.
+    /// Returns a client with this token.
     pub fn client_with_token(&self, token: &str) -> Client {
         let url = &self.running.as_ref().unwrap().url;
         Client::new([url], TokenSource::fixed(token)).unwrap()
@@ -263,6 +263,7 @@ impl Fixture {
             .await
     }
 
+    /// Waits until the verdict of this work has the reason.
     pub async fn until_verdict(&self, work: &str, reason: WaitReason) -> VerdictEntry {
         let find = |all: &BTreeMap<String, VerdictEntry>| {
             all.get(work)
@@ -315,6 +316,7 @@ impl Fixture {
         self.follow(name, &format!("{key} gone"), is_absent).await;
     }
 
+    /// Returns the current entries of a publication.
     pub async fn entries<T: DeserializeOwned>(&self, name: &str) -> BTreeMap<String, T> {
         let client = self.client("job-converter");
         let path = format!("/v1/{name}/publication");
@@ -415,7 +417,8 @@ impl Fixture {
     pub async fn force_round(&self) {
         let now = self.shares().await.map_or(0, |shares| shares.round);
         let mut probe = node("probe", 0);
-        probe.agent_instance = format!("probe {}", self.probes.fetch_add(1, Ordering::Relaxed));
+        let number = self.forced_rounds.fetch_add(1, Ordering::Relaxed);
+        probe.agent_instance = format!("probe {number}");
         self.neighbours.nodes.put("probe", &probe);
         until("a round", async || {
             self.shares().await.filter(|shares| shares.round > now)

@@ -15,6 +15,8 @@ use hayward_vocabulary::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Secret in the environment of each launch. It must not appear in views and requests.
+pub const SECRET: &str = "hush";
 
 /// All neighbours, at one address.
 #[derive(Clone)]
@@ -107,7 +109,7 @@ fn new_demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry 
         program: Program::Command {
             argv: vec!["/bin/true".into()],
         },
-        environment: BTreeMap::from([("SECRET".into(), "hush".into())]),
+        environment: BTreeMap::from([("SECRET".into(), SECRET.into())]),
         working_directory: None,
         stop_grace_ms: 1_000,
         traceparent: None,

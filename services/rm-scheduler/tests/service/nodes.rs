@@ -1,10 +1,13 @@
-//! Tests of allocations on lost, suspect and offline nodes, and while a neighbour is silent.
+//! Tests of allocations on lost, suspect and offline nodes, and while a neighbour is silent. Also
+//! tests of two publications about nodes:
 //!
-//! The publication `closed` is followed by container-manager. It has the nodes that take no new
-//! work, and the lost nodes with containers that have no allocation.
+//! * container-manager follows `closed`, which has the nodes that take no new work, and the lost
+//!   nodes with containers that have no allocation;
+//! * `machines` has all nodes with their pool and quanta.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
+use hayward_rm_scheduler_api::node_publications::MachineEntry;
 use hayward_rm_scheduler_api::{AllocationState, ClosedEntry, VacateReason, WaitReason};
 use hayward_vocabulary::ExitCause;
 
@@ -18,7 +21,9 @@ async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
     let first = fixture.until_one("svc_a.0", "is there", |_| true).await;
     fixture.report(&first, ContainerState::Running);
     fixture
-        .until_one("svc_a.0", "runs", |e| e.state == AllocationState::Running)
+        .until_one("svc_a.0", "runs", |entry| {
+            entry.state == AllocationState::Running
+        })
         .await;
     let mut lost = node(first.node.as_str(), 2);
     lost.health = Health::Lost;
@@ -99,7 +104,7 @@ async fn a_silent_neighbour_stops_vacates_except_of_withdrawn_work() {
     fixture.neighbours.submit(&job("job_b", "bob"));
     fixture
         .until("two processes to leave", |all| {
-            all.values().filter(|e| !is_staying(e)).count() == 2
+            all.values().filter(|entry| !is_staying(entry)).count() == 2
         })
         .await;
     fixture.neighbours.containers.set_responding(false);
@@ -179,8 +184,35 @@ async fn a_responsive_node_is_not_published_for_a_container_without_allocation()
     fixture.neighbours.submit(&demand);
     let allocation = fixture.report_running("svc_a.0").await;
     let mut other = super::neighbours::container(&allocation, ContainerState::Running);
-    other.id = "alc_of_later_rows".parse().unwrap();
+    other.id = "alc_without_allocation".parse().unwrap();
     fixture.neighbours.containers.put(other.id.as_str(), &other);
     fixture.settle().await;
     assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_published_with_pool_and_quanta_of_the_policy() {
+    let fixture = Fixture::new(&[4, 8]).await;
+    let is_present = |_: &MachineEntry| true;
+    let machine: MachineEntry = fixture
+        .until_entry("machines", "n2", "is there", is_present)
+        .await;
+    assert_eq!(
+        (machine.pool.as_str(), machine.ready, machine.quanta),
+        ("default", true, 8)
+    );
+    fixture.neighbours.node("n3", 2);
+    fixture
+        .until_entry("machines", "n3", "has joined", is_present)
+        .await;
+    let mut restarted = node("n2", 8);
+    restarted.agent_instance = "second".into();
+    restarted.schedulable = false;
+    fixture.neighbours.nodes.put("n2", &restarted);
+    let is_off = |it: &MachineEntry| !it.ready;
+    fixture
+        .until_entry("machines", "n2", "is off", is_off)
+        .await;
+    fixture.neighbours.nodes.remove("n1");
+    fixture.until_withdrawn("machines", "n1").await;
 }

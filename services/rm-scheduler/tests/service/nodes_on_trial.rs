@@ -29,10 +29,10 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
     let mut large = service("svc_b.0", "ben");
     large.size = Size::memory(2 * GIB);
     fixture.neighbours.submit(&large);
-    let one =
+    let one_on_trial =
         |all: &Allocations| on_node(all, "n1").count() >= 2 && on_node(all, "n2").count() == 1;
     let all = fixture
-        .until("one allocation on n2 and at least two on n1", one)
+        .until("one allocation on n2 and at least two on n1", one_on_trial)
         .await;
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
@@ -52,6 +52,7 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
     fixture.settle().await;
     assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
     fixture.neighbours.blocks.remove("node/n2");
+    // The service of two quanta may be one of the allocations on the six quanta.
     fixture
         .until("the node is full", |all| on_node(all, "n2").count() >= 5)
         .await;

@@ -8,6 +8,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, Orchestrated};
 use super::fixture::{Allocations, Fixture, allocations_of, is_staying};
 use super::neighbours::{job, service};
 
+/// Returns a job of an orchestrator that starts its processes itself.
 fn mapped_job(work: &str, user: &str, processes: u64) -> DemandEntry {
     DemandEntry {
         max_processes: processes,

@@ -1,7 +1,7 @@
 //! Tests of a pool whose space is divided among queues. The other pool of the fleet has no queues.
 
 mod gangs;
-mod groups;
+mod user_groups;
 
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
@@ -11,7 +11,8 @@ use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::queues::{QueueEntry, QueueState, Queues};
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, VerdictEntry, WaitReason};
+use hayward_service::FieldFault;
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::{Gang, Queued, Timestamp};
@@ -60,13 +61,10 @@ async fn set_policy(
     Ok(call.body(policy).answer().await?.body)
 }
 
-fn faults_of<T>(outcome: Result<T, ClientError>) -> Vec<(String, String)> {
+fn faults_of<T>(outcome: Result<T, ClientError>) -> Vec<FieldFault> {
     let error = outcome.err().expect("it is refused");
-    let errors = &error.problem().expect("a problem document").errors;
-    let pairs = errors.iter();
-    pairs
-        .map(|it| (it.pointer.clone(), it.detail.clone()))
-        .collect()
+    let problem = error.problem().expect("a problem document");
+    problem.errors.clone()
 }
 
 fn queued_job(id: &str, user: &str, queue: &str, processes: u64) -> DemandEntry {
@@ -155,14 +153,13 @@ async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
     let root = find_queue(&fixture, "root").await.unwrap();
     assert_eq!(root.used["memory"], 8 * GIB);
     assert_eq!(root.max["memory"], 8 * GIB);
-    let (a, c) = (
-        find_queue(&fixture, "root.a").await,
-        find_queue(&fixture, "root.c").await,
-    );
-    let (a, c) = (a.unwrap(), c.unwrap());
-    assert_eq!(a.guaranteed["memory"], 4 * GIB);
-    assert_eq!((a.used["memory"], a.pending.get("memory")), (3 * GIB, None));
-    assert_eq!((c.used["memory"], c.pending["memory"]), (5 * GIB, 4 * GIB));
+    let queue_a = find_queue(&fixture, "root.a").await.unwrap();
+    assert_eq!(queue_a.guaranteed["memory"], 4 * GIB);
+    assert_eq!(queue_a.used["memory"], 3 * GIB);
+    assert_eq!(queue_a.pending.get("memory"), None);
+    let queue_c = find_queue(&fixture, "root.c").await.unwrap();
+    assert_eq!(queue_c.used["memory"], 5 * GIB);
+    assert_eq!(queue_c.pending["memory"], 4 * GIB);
     assert_eq!(root.pending["memory"], 4 * GIB);
     let applications = (root.running_applications, root.waiting_applications);
     assert_eq!(applications, (2, 0));
@@ -198,7 +195,7 @@ async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
     }));
     invalid["pools"]["below"] = json!({ "parent": "batch", "queues": { "queues": { "x": {} } } });
     let errors = faults_of(set_policy(&fixture, "?dry_run=true", &invalid).await);
-    let pointers: Vec<&str> = errors.iter().map(|it| it.0.as_str()).collect();
+    let pointers: Vec<&str> = errors.iter().map(|it| it.pointer.as_str()).collect();
     let expected = [
         "/pools/batch/queues/placement/0/value",
         "/pools/batch/queues/queues/a/resources/guaranteed/memory",
@@ -265,8 +262,7 @@ async fn a_user_without_access_is_refused_within_a_round() {
     let mut demand = job("job_class", "ann");
     demand.class = Some("batch".into());
     fixture.neighbours.submit(&demand);
-    let names_queues =
-        |it: &hayward_rm_scheduler_api::VerdictEntry| it.detail.contains("name a queue");
+    let names_queues = |it: &VerdictEntry| it.detail.contains("name a queue");
     fixture
         .until_verdict_matches("job_class", "names the queues", names_queues)
         .await;
@@ -310,7 +306,7 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
         (count_held(&all, "job_a"), count_held(&all, "job_b")),
         (4, 4)
     );
-    let has_receipt = |it: &hayward_rm_scheduler_api::VerdictEntry| {
+    let has_receipt = |it: &VerdictEntry| {
         let mut receipts = it.receipts.iter();
         receipts.any(|it| {
             it.beneficiary
@@ -334,7 +330,7 @@ async fn assert_used_queues_stay(fixture: &Fixture) {
     parent["queues"]["b"]["queues"] = json!({ "below": {} });
     let errors = faults_of(set_policy(fixture, "", &policy_with_queues(&parent)).await);
     assert_eq!(
-        errors[0].0, "/pools/batch/queues/queues/root/queues/b",
+        errors[0].pointer, "/pools/batch/queues/queues/root/queues/b",
         "{errors:?}"
     );
     let mut without_queues = policy_with_queues(&two_half_queues());
@@ -344,7 +340,7 @@ async fn assert_used_queues_stay(fixture: &Fixture) {
         .remove("queues");
     let errors = faults_of(set_policy(fixture, "?dry_run=true", &without_queues).await);
     assert!(
-        errors[0].0 == "/pools/batch/queues" && errors[0].1.contains("root.b"),
+        errors[0].pointer == "/pools/batch/queues" && errors[0].detail.contains("root.b"),
         "{errors:?}"
     );
 }
@@ -362,7 +358,7 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
     fixture
         .neighbours
         .submit(&queued_job("job_old", "ben", "root.b", 1));
-    let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| !it.refused;
+    let waits = |it: &VerdictEntry| !it.refused;
     fixture
         .until_verdict_matches("job_old", "waits", waits)
         .await;
@@ -378,11 +374,12 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         if restarts {
             fixture.restart().await;
         }
-        let b = until("the draining queue", async || {
+        let queue_b = until("the draining queue", async || {
             find_queue(&fixture, "root.b").await
         })
         .await;
-        assert_eq!((b.state, b.used["memory"]), (QueueState::Draining, 8 * GIB));
+        assert_eq!(queue_b.state, QueueState::Draining);
+        assert_eq!(queue_b.used["memory"], 8 * GIB);
         let id = format!("job_new{}", u8::from(restarts));
         let mut late = queued_job(&id, "ben", "root.b", 1);
         late.submitted_at = Timestamp::from_unix_ms(4_000_000_000_000);
@@ -393,15 +390,14 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         assert!(!fixture.verdicts().await["job_old"].refused);
     }
     let after = fixture.allocations().await;
-    let all_stay = before.keys().all(|id| is_staying(&after[id]));
-    assert!(all_stay, "no allocation is affected");
+    assert!(before.keys().all(|id| is_staying(&after[id])));
 
     fixture.neighbours.demand.remove("job_old");
     fixture.neighbours.demand.remove("job_b");
     fixture.confirm_all_ends().await;
     until("the removal of the queue", async || {
-        let b = find_queue(&fixture, "root.b").await;
-        b.is_none().then_some(())
+        let queue_b = find_queue(&fixture, "root.b").await;
+        queue_b.is_none().then_some(())
     })
     .await;
     fixture.settle().await;
@@ -439,7 +435,7 @@ async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() 
     let vacate = allocations_of(&all, "job_a").remove(0).vacate.unwrap();
     assert_eq!(vacate.reason, VacateReason::WorkGone);
     fixture.confirm_all_ends().await;
-    let is_refused = |it: &hayward_rm_scheduler_api::VerdictEntry| it.refused;
+    let is_refused = |it: &VerdictEntry| it.refused;
     fixture
         .until_verdict_matches("job_a", "is refused", is_refused)
         .await;

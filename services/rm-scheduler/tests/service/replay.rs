@@ -1,5 +1,6 @@
 //! Tests of recorded rounds. The inputs of a round can be read and planned again, with the same
-//! plan. Recorded rounds survive a restart, and their number and size are limited.
+//! plan. Recorded rounds survive a restart, and their number and size are limited. They are stored
+//! in chains: the first round of a chain has the whole snapshot, and each further one its changes.
 
 use hayward_rm_scheduler::replay::{Inputs, Replay};
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
@@ -78,8 +79,7 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
         assert_eq!(document.plan.grants.len(), round.grants.len());
         texts.push(text.get().to_owned());
     }
-    // The recorded rounds survive a restart. Then a new chain begins: a round with the whole
-    // snapshot, and rounds with only their changes.
+    // The recorded rounds survive a restart. Then a new chain begins.
     fixture.restart().await;
     fixture.neighbours.node("n4", 4);
     fixture

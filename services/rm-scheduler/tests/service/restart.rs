@@ -42,11 +42,11 @@ async fn allocations_and_incarnations_survive_a_restart() {
         .until("the successor", |all| {
             allocations_of(all, "job_a")
                 .iter()
-                .any(|e| e.incarnation == 4)
+                .any(|entry| entry.incarnation == 4)
         })
         .await;
-    let ours = allocations_of(&all, "job_a");
-    assert_eq!(ours.iter().filter(|entry| is_staying(entry)).count(), 3);
+    let of_job_a = allocations_of(&all, "job_a");
+    assert_eq!(of_job_a.iter().filter(|entry| is_staying(entry)).count(), 3);
     for entry in allocations_of(&before, "job_a")
         .iter()
         .filter(|entry| entry.id != ended.id)

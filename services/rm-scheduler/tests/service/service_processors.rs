@@ -57,7 +57,7 @@ async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
     fixture.restart().await;
     fixture.settle().await;
     assert!(allocations_of(&fixture.allocations().await, "svc_a.0-0").is_empty());
-    fixture.neighbours.node("beside", 4);
+    fixture.neighbours.node("n2", 4);
     let standby = fixture.report_running("svc_a.0-0").await;
     assert_ne!(standby.node, active.node);
 }

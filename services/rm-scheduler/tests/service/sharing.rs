@@ -22,7 +22,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     fixture.neighbours.submit(&job("job_b", "bob"));
     let all = fixture
         .until("two processes to leave", |all| {
-            all.values().filter(|e| !is_staying(e)).count() == 2
+            all.values().filter(|entry| !is_staying(entry)).count() == 2
         })
         .await;
     fixture
@@ -63,7 +63,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         .map(|user| (user.user.as_str(), user.tally.due))
         .collect();
     assert_eq!(due, [("ann", 2), ("bob", 2)]);
-    assert_other_user_is_an_amount(&fixture, normal).await;
+    assert_other_users_are_a_sum(&fixture, normal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,8 +84,8 @@ async fn allocations_and_the_fairness_ledger_balance() {
         let found = shares.classes.iter().find(|it| it.class == class);
         found.unwrap().tally.due
     };
-    // 15 quanta remain for the weights 100 and 50. The first user may hold more for some rounds,
-    // and lent quanta count as due until they are given back.
+    // The classes `normal` and `low` share 15 quanta by their weights 100 and 50. At first one user
+    // may hold more than its share, and lent quanta count as due until they are given back.
     let shares = until("even shares", async || {
         let shares = fixture.shares().await?;
         let even = (due(&shares, "normal"), due(&shares, "low")) == (10, 5);
@@ -96,6 +96,7 @@ async fn allocations_and_the_fairness_ledger_balance() {
     assert_adds_up(&shares);
     assert_eq!((due(&shares, "reserve"), due(&shares, "service")), (4, 1));
 
+    // Returns the due and the received quantum milliseconds of a user.
     let line = |shares: &Shares, user: &str| {
         let line = shares
             .ledger
@@ -114,8 +115,10 @@ async fn allocations_and_the_fairness_ledger_balance() {
             before = now;
             return None;
         }
-        let ((due, received), then) = (line(&now, "dee"), line(&before, "dee"));
-        (now.at > before.at && due > then.0 && received > then.1).then_some(())
+        let (due_before, received_before) = line(&before, "dee");
+        let (due, received) = line(&now, "dee");
+        let is_charged = due > due_before && received > received_before;
+        (now.at > before.at && is_charged).then_some(())
     })
     .await;
 }
@@ -269,7 +272,7 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
 }
 
 /// A user sees only own work, and the sum of the work of all others (S12).
-async fn assert_other_user_is_an_amount(fixture: &Fixture, whole: &ClassShare) {
+async fn assert_other_users_are_a_sum(fixture: &Fixture, whole: &ClassShare) {
     let seen: Shares = fixture.client("ann").get("/v1/shares").await.unwrap();
     let text = serde_json::to_string(&seen).unwrap();
     assert!(!text.contains("bob") && !text.contains("job_b"), "{text}");

@@ -7,7 +7,7 @@ use hayward_publication::Update;
 use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
+use hayward_rm_scheduler_api::what_if::{Forecast, Leaves, NewNodes, Submission, WhatIf};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
@@ -268,13 +268,13 @@ async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
                 .await
                 .unwrap(),
         );
-        let taken = |leave: &&hayward_rm_scheduler_api::what_if::Leaves| {
+        let is_lost_to_ann = |leave: &&Leaves| {
             let cause = leave.for_user.as_ref().map(UserName::as_str);
             leave.user.as_str() == "ben" && cause == Some("ann")
         };
-        let taken = all.leaves.iter().filter(taken).count() as u64;
+        let lost_to_ann = all.leaves.iter().filter(is_lost_to_ann).count() as u64;
         let others = own.leaves_of_others.unwrap_or_default();
-        assert_eq!(others.processes, taken, "{all:#?}");
+        assert_eq!(others.processes, lost_to_ann, "{all:#?}");
         assert!(own.leaves.iter().all(|it| it.user.as_str() == "ann"));
     }
 }

@@ -1,8 +1,8 @@
 //! Tests of worker pools over HTTP: events for owners, requests to the planner, and restarts.
 
-mod owner;
+mod deadlines_and_failures;
 mod refused_calls;
-mod rules;
+mod test_owner;
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -18,7 +18,7 @@ use hayward_vocabulary::{AllocationId, Program};
 use http::Method;
 use serde_json::{Value, json};
 
-use self::owner::{Owner, end_with_error, problem_code};
+use self::test_owner::{Owner, end_with_error, problem_code};
 use super::fixture::Fixture;
 use super::neighbours::{block, job};
 

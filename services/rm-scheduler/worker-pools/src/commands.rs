@@ -1,5 +1,5 @@
-//! Calls of the owner. A call with an old epoch or connection is refused: it is fenced off. A
-//! refused call changes nothing (WP-7).
+//! Commands of the owner or an operator. A command of a former owner is fenced off: it is refused
+//! because of its old epoch or connection. A refused command changes nothing (WP-7).
 
 use std::collections::BTreeSet;
 

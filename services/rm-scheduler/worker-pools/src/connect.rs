@@ -1,4 +1,4 @@
-//! Connection of an owner with its list of workers.
+//! The command that connects an owner: the owner lists its workers and replaces any earlier owner.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,7 @@ use crate::pool::{Mode, Pool};
 use crate::time::Now;
 use crate::worker::State;
 
+/// Request of an owner to connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connect {
     pub epoch: u64,

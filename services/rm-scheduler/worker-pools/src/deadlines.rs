@@ -1,4 +1,4 @@
-//! Passing of time: deadlines of workers, silence of the owner, end of a cooldown.
+//! Effects of time: deadlines of workers, silence of the owner, and the end of a cooldown.
 //!
 //! No deadline runs without an owner, because no worker could be reported then.
 
@@ -31,7 +31,7 @@ impl Pool {
         self.request_missing(now);
     }
 
-    /// Next time at which [`Self::tick`] has an effect, on the monotonic clock.
+    /// Returns the next time at which [`Self::tick`] has an effect, on the monotonic clock.
     pub fn next_tick_ms(&self) -> Option<u64> {
         let deadlines = self.workers.values().filter_map(|worker| worker.deadline);
         let silence = self.is_bound().then(|| {

@@ -19,7 +19,7 @@ impl FailedStartRate {
             self.0.pop_front();
         }
         self.0.push_back(now_ms);
-        // To find an excess, one time more than the limit suffices.
+        // One time more than the limit is enough to find an excess, so older times are dropped.
         let capacity = usize::try_from(limit)
             .unwrap_or(usize::MAX)
             .saturating_add(1);

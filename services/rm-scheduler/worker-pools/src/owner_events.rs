@@ -32,6 +32,7 @@ impl EventKind {
     }
 }
 
+/// An event for the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerEvent {
     /// Sequence number, from 1.

@@ -1,6 +1,7 @@
 //! State of a worker pool, and the number of workers to request.
 //!
-//! `available = STARTED + REQUESTED + LAUNCHING`. All three are sizes of sets, so none is negative.
+//! `available = STARTED + REQUESTED + LAUNCHING`, without idle workers on blocked nodes. All these
+//! numbers are sizes of sets, so none is negative.
 //! A worker is in one map, so it has exactly one state (WP-2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -102,6 +103,7 @@ pub struct Owner {
     pub last_call_ms: u64,
 }
 
+/// Numbers of workers by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub requested: u64,
@@ -341,6 +343,7 @@ impl Pool {
         }
     }
 
+    /// Drops the failures that are older than the failure window.
     pub(crate) fn forget_old_failures(&mut self, now: Now) {
         let window = i64::try_from(self.rules.failure_window_ms).unwrap_or(i64::MAX);
         let oldest = now.unix_ms.saturating_sub(window);
@@ -350,6 +353,7 @@ impl Pool {
         }
     }
 
+    /// Records a failed start. Too many failed starts within a minute begin a cooldown.
     pub(crate) fn record_failed_start(&mut self, now: Now) {
         if self
             .failed_start_rate

@@ -11,31 +11,37 @@ use crate::{
     State, Worker,
 };
 
+/// First number of the ids that are never granted.
+const UNKNOWN_IDS: u64 = 900;
+
 /// One call or event. A plain number is the index of a worker, see
 /// [`ObservedPool::worker_or_unknown`].
 #[derive(Debug, Clone)]
 enum Step {
-    Connect {
+    ConnectOwner {
         is_new_owner: bool,
         omits_one_worker: bool,
     },
-    Leave,
+    DisconnectOwner,
     SetSize {
         size: u64,
         release: bool,
     },
-    Started(u64),
-    Remove(u64),
-    Check,
-    Grant,
-    Leaving(u64),
-    SetBlocked(bool),
+    RegisterWorker(u64),
+    RemoveWorker(u64),
+    CheckSize,
+    GrantWorker,
+    VacateWorker(u64),
+    /// Blocks or unblocks the node of all workers.
+    BlockNode(bool),
+    /// Reports one idle worker.
     ReportIdle(u64),
-    End(u64, Ending),
-    Restart,
-    Advance(u64),
+    EndWorker(u64, Ending),
+    RestartScheduler,
+    /// Milliseconds.
+    AdvanceClock(u64),
     CallByFormerOwner(u64),
-    Stop,
+    StopPool,
 }
 
 fn ending() -> impl Strategy<Value = Ending> {
@@ -49,23 +55,23 @@ fn ending() -> impl Strategy<Value = Ending> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (any::<bool>(), any::<bool>())
-            .prop_map(|(is_new_owner, omits_one_worker)| Step::Connect {
+            .prop_map(|(is_new_owner, omits_one_worker)| Step::ConnectOwner {
                 is_new_owner, omits_one_worker,
             }),
-        1 => Just(Step::Leave),
+        1 => Just(Step::DisconnectOwner),
         4 => (0..6_u64, any::<bool>()).prop_map(|(size, release)| Step::SetSize { size, release }),
-        10 => (0..40_u64).prop_map(Step::Started),
-        4 => (0..40_u64).prop_map(Step::Remove),
-        2 => Just(Step::Check),
-        14 => Just(Step::Grant),
-        2 => (0..40_u64).prop_map(Step::Leaving),
-        2 => any::<bool>().prop_map(Step::SetBlocked),
+        10 => (0..40_u64).prop_map(Step::RegisterWorker),
+        4 => (0..40_u64).prop_map(Step::RemoveWorker),
+        2 => Just(Step::CheckSize),
+        14 => Just(Step::GrantWorker),
+        2 => (0..40_u64).prop_map(Step::VacateWorker),
+        2 => any::<bool>().prop_map(Step::BlockNode),
         3 => (0..40_u64).prop_map(Step::ReportIdle),
-        6 => (0..40_u64, ending()).prop_map(|(worker, ending)| Step::End(worker, ending)),
-        1 => Just(Step::Restart),
-        3 => (1..400_000_u64).prop_map(Step::Advance),
+        6 => (0..40_u64, ending()).prop_map(|(worker, ending)| Step::EndWorker(worker, ending)),
+        1 => Just(Step::RestartScheduler),
+        3 => (1..400_000_u64).prop_map(Step::AdvanceClock),
         3 => (0..40_u64).prop_map(Step::CallByFormerOwner),
-        1 => Just(Step::Stop),
+        1 => Just(Step::StopPool),
     ]
 }
 
@@ -94,47 +100,47 @@ impl ObservedPool {
         }
     }
 
-    /// An existing worker, or an unknown one.
+    /// Returns the worker with this index, or an id that no worker has.
     fn worker_or_unknown(&self, index: u64) -> AllocationId {
         let count = self.platform.pool.workers.len();
         let index = usize::try_from(index).unwrap();
         let existing = self.platform.pool.workers.keys().nth(index);
         existing
             .cloned()
-            .unwrap_or_else(|| id(900 + (index - count.min(index)) as u64))
+            .unwrap_or_else(|| id(UNKNOWN_IDS + (index - count.min(index)) as u64))
     }
 
     fn apply(&mut self, step: &Step) {
         let now = self.platform.now;
         let owner = self.platform.owner();
         match step {
-            Step::Connect {
+            Step::ConnectOwner {
                 is_new_owner,
                 omits_one_worker,
             } => self.connect(*is_new_owner, *omits_one_worker),
-            Step::Leave => drop(self.platform.pool.leave(self.platform.epoch)),
+            Step::DisconnectOwner => drop(self.platform.pool.leave(self.platform.epoch)),
             Step::SetSize { size, release } => self.set_size(*size, *release),
-            Step::Started(index) => {
+            Step::RegisterWorker(index) => {
                 let worker = self.worker_or_unknown(*index);
                 let pool = &mut self.platform.pool;
                 if pool.register_worker(owner, &worker, now).is_ok() {
                     self.reported.insert(worker);
                 }
             }
-            Step::Remove(index) => {
+            Step::RemoveWorker(index) => {
                 let worker = self.worker_or_unknown(*index);
                 drop(self.platform.pool.remove(owner, &worker, now));
             }
-            Step::Check => drop(self.platform.pool.check(owner, now)),
-            Step::Grant => self.grant(),
-            Step::Leaving(index) => {
+            Step::CheckSize => drop(self.platform.pool.check(owner, now)),
+            Step::GrantWorker => self.grant(),
+            Step::VacateWorker(index) => {
                 let id = self.worker_or_unknown(*index);
                 self.platform.apply(PlatformEvent::Leaving {
                     id,
                     text: "block".into(),
                 });
             }
-            Step::SetBlocked(is_blocked) => {
+            Step::BlockNode(is_blocked) => {
                 // Workers that count again may exceed the size.
                 self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
                 let nodes = is_blocked.then(|| "n1".parse().unwrap());
@@ -147,17 +153,17 @@ impl ObservedPool {
                 let idle = BTreeSet::from([worker]);
                 drop(self.platform.pool.report_idle(owner, &idle, now));
             }
-            Step::End(index, ending) => self.end(*index, *ending),
-            Step::Restart => {
+            Step::EndWorker(index, ending) => self.end(*index, *ending),
+            Step::RestartScheduler => {
                 self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
                 self.platform.restart();
             }
-            Step::Advance(ms) => {
+            Step::AdvanceClock(ms) => {
                 self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
                 self.platform.advance(*ms);
             }
             Step::CallByFormerOwner(index) => self.call_by_former_owner(*index),
-            Step::Stop => drop(self.platform.pool.stop(owner, Final::Killed, "", now)),
+            Step::StopPool => drop(self.platform.pool.stop(owner, Final::Killed, "", now)),
         }
         self.platform.take_events();
     }

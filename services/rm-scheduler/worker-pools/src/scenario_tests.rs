@@ -225,8 +225,8 @@ fn a_pool_without_an_owner_requests_nothing() {
 #[test]
 fn a_worker_that_died_meanwhile_is_replaced_after_the_reconnect() {
     let mut platform = TestPlatform::running(10, 10);
-    let ended = [7].map(id);
-    let held = platform.pool.workers.keys().filter(|id| **id != ended[0]);
+    let ended = id(7);
+    let held = platform.pool.workers.keys().filter(|id| **id != ended);
     let held = held.cloned().collect();
     platform.pool.recover(&held, platform.now);
     platform.connect(1, &[1, 2, 3, 4, 5, 6, 8, 9, 10]).unwrap();
@@ -297,8 +297,7 @@ fn a_stop_without_an_owner_returns_all_workers() {
 
 #[test]
 fn a_size_is_never_negative() {
-    // The type excludes negative sizes; the route answers 422 (`a_negative_size_is_refused` in the
-    // service tests).
+    // The type excludes negative sizes, and the route refuses them with 422.
     let mut platform = TestPlatform::running(3, 3);
     assert_eq!(platform.set_size(0).unwrap().withdrawn_now, 0);
     assert_eq!(platform.pool.designated, 0);

@@ -17,9 +17,11 @@ pub fn ids(numbers: &[u64]) -> BTreeSet<AllocationId> {
     numbers.iter().copied().map(id).collect()
 }
 
+/// A worker pool with its owner, its platform and a clock.
 pub struct TestPlatform {
     pub pool: Pool,
     pub now: Now,
+    /// Epoch and connection of the current owner.
     pub epoch: u64,
     pub connection: u64,
     /// All events so far.
@@ -109,6 +111,7 @@ impl TestPlatform {
         });
     }
 
+    /// Ends a worker with this cause.
     pub fn end(&mut self, worker: u64, ending: Ending) {
         self.apply(PlatformEvent::Ended {
             id: id(worker),

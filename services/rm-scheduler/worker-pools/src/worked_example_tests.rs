@@ -8,6 +8,7 @@ use crate::{
     Rules, SizeRequest, State, Worker,
 };
 
+/// Creates a pool of the size `designated` with these numbers of workers and requests.
 fn platform_with_counts(
     designated: u64,
     started: u64,
@@ -32,6 +33,7 @@ fn platform_with_counts(
 
 #[test]
 fn a_check_requests_exactly_the_missing_workers() {
+    // Designated size, started, launching and requested workers, and the expected missing workers.
     for (numbers, missing) in [
         ((8, 0, 0, 0), 8),
         ((8, 3, 2, 3), 0),
@@ -69,7 +71,9 @@ fn a_lower_size_only_withdraws_requests() {
 
 #[test]
 fn surplus_is_released_in_order_until_the_size_fits() {
-    // w1–w3 started, w4–w5 launching, 3 requested.
+    // The workers w1 to w3 are started, w4 and w5 are launching, and three more are requested. Each
+    // case has the new size, the unwanted workers, the number of withdrawn requests, and the
+    // released workers in order.
     for (size, unwanted, withdrawn, released) in [
         (7, vec![2], 0, vec![2]),
         (5, vec![2], 2, vec![2]),

@@ -4,25 +4,18 @@
 //! Invariant: the fair-share snapshot depends only on the whole snapshot, not on earlier updates.
 //! Each update visits all allocations and nodes.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use hayward_rm_scheduler_domain::{
-    Snapshot, SnapshotDelta, Verdict,
-    snapshot::{Allocation, Carried, Demand, Node},
+    Snapshot, SnapshotDelta,
+    snapshot::{Carried, Node},
 };
-use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::NodeName;
+
+use super::planner_assignment::{AssignedPlanner, PlannerAssignment};
 
 /// A snapshot without the work of other planners and the nodes of their pools.
 pub(super) struct FairShareSnapshot(Snapshot);
-
-/// The planner that an allocation belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AssignedPlanner {
-    FairShare,
-    /// Queues, or an external planner.
-    Other,
-}
 
 impl FairShareSnapshot {
     /// Returns true if other planners plan a part of the fleet. Otherwise fair shares are planned
@@ -43,7 +36,7 @@ impl FairShareSnapshot {
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut fair_share_snapshot = Self(Snapshot::empty());
         let delta = SnapshotDelta::for_work(snapshot, snapshot.demand.keys().cloned());
-        fair_share_snapshot.absorb(snapshot, &delta);
+        fair_share_snapshot.update(snapshot, &delta);
         fair_share_snapshot
     }
 
@@ -52,7 +45,7 @@ impl FairShareSnapshot {
     }
 
     /// Updates the fair-share snapshot to a new whole snapshot. Returns the differences.
-    pub fn absorb(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> SnapshotDelta {
+    pub fn update(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> SnapshotDelta {
         let assignment = PlannerAssignment::new(snapshot);
         self.copy_settings(snapshot, &assignment);
         let mut changes = SnapshotDelta::default();
@@ -77,10 +70,9 @@ impl FairShareSnapshot {
         copy_if_changed(&mut target.tunables, &snapshot.tunables);
         copy_if_changed(&mut target.pools, &snapshot.pools);
         copy_if_changed(&mut target.classes, &snapshot.classes);
-        if assignment.external_trees.is_empty() {
-            copy_if_changed(&mut target.users, &snapshot.users);
-        } else {
-            target.users = assignment.external_trees.allotments(snapshot);
+        match assignment.remaining_allotments(snapshot) {
+            None => copy_if_changed(&mut target.users, &snapshot.users),
+            Some(users) => target.users = users,
         }
         copy_if_changed(&mut target.preempted_quanta, &snapshot.preempted_quanta);
         let carried = Carried {
@@ -192,98 +184,5 @@ impl NodeAssignments<'_> {
             return self.with_fair_share.contains(name).then_some(false);
         }
         Some(node.takes_work && !self.with_other.contains(name))
-    }
-}
-
-/// Pools that other planners plan, with all pools below them.
-#[derive(Debug, Default)]
-pub(super) struct PlannerAssignment {
-    /// Pools with queues.
-    queue_pools: BTreeSet<String>,
-    /// Pool of each class whose pool has queues, by class.
-    queue_classes: BTreeMap<String, String>,
-    external_trees: Trees,
-}
-
-impl PlannerAssignment {
-    pub fn new(snapshot: &Snapshot) -> Self {
-        let external_trees = Trees::new(snapshot);
-        if snapshot.queues.is_empty() {
-            return Self {
-                external_trees,
-                ..Self::default()
-            };
-        }
-        let has_queues = |name: &str| -> bool {
-            let parent_of = |name: &&str| {
-                let pool = snapshot.pools.get(*name)?;
-                pool.parent.as_deref()
-            };
-            let path = std::iter::successors(Some(name), parent_of);
-            let root = path.take(snapshot.pools.len() + 1).last();
-            root.is_some_and(|root| snapshot.queues.contains_key(root))
-        };
-        let queue_pools = snapshot.pools.keys().filter(|name| has_queues(name));
-        let queue_pools: BTreeSet<String> = queue_pools.cloned().collect();
-        let queue_classes = snapshot.classes.iter();
-        let queue_classes = queue_classes.filter(|(_, class)| queue_pools.contains(&class.pool));
-        let queue_classes = queue_classes.map(|(name, class)| (name.clone(), class.pool.clone()));
-        Self {
-            queue_classes: queue_classes.collect(),
-            queue_pools,
-            external_trees,
-        }
-    }
-
-    fn has_other_planner(&self, pool: &str) -> bool {
-        self.queue_pools.contains(pool) || self.external_trees.top_of_pool(pool).is_some()
-    }
-
-    fn is_fair_share(&self, snapshot: &Snapshot, demand: &Demand) -> bool {
-        demand.queued.is_none() && self.external_trees.top_of_work(snapshot, demand).is_none()
-    }
-
-    fn planner_of(&self, snapshot: &Snapshot, allocation: &Allocation) -> AssignedPlanner {
-        if self
-            .external_trees
-            .top_of_allocation(snapshot, allocation)
-            .is_some()
-        {
-            return AssignedPlanner::Other;
-        }
-        let demand = snapshot.demand.get(&allocation.work);
-        // The work is withdrawn, so its node and class decide which planner ends it.
-        let is_withdrawn_queue_work = || {
-            let node = snapshot.nodes.get(&allocation.node);
-            node.is_some_and(|node| self.queue_pools.contains(&node.pool))
-                && !snapshot.classes.contains_key(&allocation.class)
-        };
-        let is_queued =
-            demand.map_or_else(is_withdrawn_queue_work, |demand| demand.queued.is_some());
-        if is_queued {
-            AssignedPlanner::Other
-        } else {
-            AssignedPlanner::FairShare
-        }
-    }
-
-    /// Replaces the detail of a waiting verdict whose class is in a pool with queues: work of a
-    /// class cannot run there.
-    pub fn explain(&self, verdict: &mut Verdict) {
-        let class = verdict.class.as_deref().filter(|_| verdict.waits);
-        let class_and_pool = class.and_then(|class| Some((class, self.queue_classes.get(class)?)));
-        if let Some((class, pool)) = class_and_pool {
-            verdict.detail = format!(
-                "pool {pool} of class {class} is divided among queues: name a queue, or a class \
-                 of another pool"
-            );
-            verdict.unblock = None;
-        }
-    }
-
-    pub fn explain_all<'a>(&self, verdicts: impl Iterator<Item = &'a mut Verdict>) {
-        if !self.queue_classes.is_empty() {
-            verdicts.for_each(|verdict| self.explain(verdict));
-        }
     }
 }

@@ -42,6 +42,7 @@ fn fixture_with_two_pools(size: u64) -> Fixture {
         growth: Growth::default(),
     };
     fixture.snapshot.classes.insert("normal".into(), class);
+    // Jobs get all their processes in the first round.
     let tunables = &mut fixture.snapshot.tunables;
     (tunables.initialization_cap, tunables.expand_by_doubling) = (0, false);
     for number in 0..size {
@@ -53,6 +54,7 @@ fn fixture_with_two_pools(size: u64) -> Fixture {
     fixture
 }
 
+/// Adds a job of class `normal` with processes of one vcore.
 fn add_class_work(fixture: &mut Fixture, id: &str, processes: u64) {
     let demand = fixture.add_processes(id, "", processes, 1_000);
     demand.queued = None;
@@ -83,6 +85,8 @@ fn add_external_pool(fixture: &mut Fixture, size: u64) {
     }
 }
 
+/// Sets the next response of the external planner. A grant is a work, a node and a number of
+/// processes.
 fn set_response(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
     let number = fixture.snapshot.round + 1;
     let external = fixture
@@ -119,6 +123,7 @@ fn an_external_planner_affects_only_its_own_pool() {
         (verdict.reason, verdict.waits),
         (Reason::OutsidePlanner, true)
     );
+    // Only the first grant is valid. The others name a node or work of another planner.
     set_response(
         &mut fixture,
         &[
@@ -129,10 +134,8 @@ fn an_external_planner_affects_only_its_own_pool() {
         ],
     );
     let plan = checked_plan(&fixture);
-    assert_eq!(
-        (plan.grants.len(), plan.external_planners[EXTERNAL].refusals),
-        (3, 3)
-    );
+    let refusals = plan.external_planners[EXTERNAL].refusals;
+    assert_eq!((plan.grants.len(), refusals), (3, 3));
     fixture.carry_out(&plan);
     run_rounds(&mut fixture);
     assert_eq!(counts(&fixture), [8, 8, 3]);
@@ -162,6 +165,7 @@ fn run_rounds(fixture: &mut Fixture) {
     }
 }
 
+/// Returns the first letters of the nodes of this work, which name their pools.
 fn node_prefixes(fixture: &Fixture, id: &str) -> BTreeSet<char> {
     let allocations = fixture.snapshot.allocations.values();
     let own = allocations.filter(|it| it.work.as_str() == id && !it.leaving);
@@ -295,7 +299,9 @@ fn next_random(previous: u64) -> u64 {
         .wrapping_add(1_442_695)
 }
 
-/// Applies a random event to the fleet.
+/// Applies a random event to the fleet: work is replaced or withdrawn, or a node moves to another
+/// pool, closes, opens, disappears or appears. The digits of `random` choose the event and its
+/// subject.
 fn apply_random_event(fixture: &mut Fixture, step: u64, random: u64) {
     let id = format!("job_{}", random % 7);
     let replace_work = |fixture: &mut Fixture, has_class: bool| {
@@ -365,11 +371,11 @@ fn set_random_response(fixture: &mut Fixture, random: u64) {
         .external_planners
         .get_mut(EXTERNAL)
         .unwrap();
-    if let (Some(id), Some(answer)) = (
+    if let (Some(id), Some(response)) = (
         ids.get(usize::try_from(random % 9).unwrap()),
         &mut external.response,
     ) {
-        answer.vacates.push(RequestedVacate {
+        response.vacates.push(RequestedVacate {
             allocation: id.to_string(),
             detail: String::new(),
         });
@@ -389,11 +395,12 @@ fn rounds_with_a_cache_decide_like_rounds_without() {
         let mut random = seed;
         for step in 0..40 {
             let queues = fixture.snapshot.queues.clone();
-            let outside = fixture.snapshot.external_planners.clone();
+            let external_planners = fixture.snapshot.external_planners.clone();
             for _ in 0..=random % 3 {
                 random = next_random(random);
                 apply_random_event(&mut fixture, step, random >> 33);
             }
+            // Sometimes one round runs without queues or external planners.
             if step % 13 == 12 {
                 fixture.snapshot.queues.clear();
             }
@@ -431,7 +438,7 @@ fn rounds_with_a_cache_decide_like_rounds_without() {
                 fixture.snapshot.queues = queues;
             }
             if fixture.snapshot.external_planners.is_empty() {
-                fixture.snapshot.external_planners = outside;
+                fixture.snapshot.external_planners = external_planners;
             }
         }
     }

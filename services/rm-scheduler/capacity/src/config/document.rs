@@ -9,6 +9,7 @@ use serde_path_to_error::Segment;
 
 use super::{Faults, JsonPointer, MAX_FAULTS};
 
+/// The whole configuration of the queues of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Document {
@@ -128,9 +129,13 @@ pub struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleKind {
+    /// The queue that the application requests.
     Provided,
+    /// The queue named after the user.
     User,
+    /// The queue in `value`.
     Fixed,
+    /// The queue named in the tag `value` of the application.
     Tag,
 }
 

@@ -28,12 +28,13 @@ const LEAF_POINTER: &str = "/queues/root/queues/a";
 
 #[test]
 fn a_queue_has_no_more_applications_than_its_parent() {
-    let is_accepted = |limits: [u64; 4]| {
-        let child = json!({"max_applications": limits[3]});
-        let parent1 = json!({"max_applications": limits[2], "queues": {"child1": child}});
-        let parent = json!({"max_applications": limits[1], "queues": {"parent1": parent1}});
-        let top = json!({"max_applications": limits[0], "queues": {"parent": parent}});
-        read(&document_with_root(&top)).is_ok()
+    // The limits of the queues on one path, from the root to the leaf. 0 means unlimited.
+    let is_accepted = |[root_limit, parent_limit, child_limit, leaf_limit]: [u64; 4]| {
+        let leaf = json!({"max_applications": leaf_limit});
+        let child = json!({"max_applications": child_limit, "queues": {"leaf": leaf}});
+        let parent = json!({"max_applications": parent_limit, "queues": {"child": child}});
+        let root = json!({"max_applications": root_limit, "queues": {"parent": parent}});
+        read(&document_with_root(&root)).is_ok()
     };
     assert!(!is_accepted([1, 2, 3, 4]));
     assert!(is_accepted([4, 3, 2, 1]));

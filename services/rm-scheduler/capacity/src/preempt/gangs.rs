@@ -14,7 +14,7 @@ use super::{
     victims::{Cost, Freed, VictimSearch, is_originator, is_preemptable},
 };
 use crate::{
-    future_nodes::{FutureNode, Occupancy},
+    future_free_space::{FutureFreeSpace, Occupancy},
     impossible_gangs::explain_impossible_gang,
     reserve::{
         gang_packing::pack_into,
@@ -55,6 +55,7 @@ pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
         && explain_impossible_gang(round, item).is_none()
 }
 
+/// Simulates the preemption for the whole gang, and carries it out if it succeeds.
 pub(super) fn attempt(
     round: &mut RoundState,
     guarantees: &Guarantees,
@@ -124,9 +125,9 @@ struct Attempt<'b, 'a> {
     /// Candidates by node, in the order in which they are taken.
     by_node: BTreeMap<usize, Vec<usize>>,
     /// Free space after vacated allocations have left.
-    after_vacates: BTreeMap<usize, FutureNode>,
+    after_vacates: BTreeMap<usize, FutureFreeSpace>,
     /// Free space after the victims have left and the processes of the gang are placed.
-    after_placement: BTreeMap<usize, FutureNode>,
+    after_placement: BTreeMap<usize, FutureFreeSpace>,
     freed: Freed,
     victims: Vec<usize>,
     placement: GangPlacement,
@@ -145,8 +146,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         // Nodes reserved for other work are excluded. Nodes reserved for a gang without victims are
         // not.
         let open_nodes = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-        let after_vacates: BTreeMap<usize, FutureNode> = open_nodes
-            .map(|(node, _)| (node, FutureNode::after_vacates(round, occupancy, node)))
+        let after_vacates: BTreeMap<usize, FutureFreeSpace> = open_nodes
+            .map(|(node, _)| (node, FutureFreeSpace::after_vacates(round, occupancy, node)))
             .collect();
         Self {
             search,
@@ -310,7 +311,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let round = self.search.round;
         for index in victims {
             let is_added = self.search.try_add_victim(*index, &mut self.freed);
-            // A victim allowed among more victims is allowed among fewer.
+            // The rules allow each subset of an allowed set of victims.
             debug_assert!(is_added, "a victim that no rule allows");
         }
         if let Some(future) = self.after_placement.get_mut(&node) {

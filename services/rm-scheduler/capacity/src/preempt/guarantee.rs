@@ -18,6 +18,15 @@ pub(super) struct Guarantees {
     sources: Vec<Vec<Option<usize>>>,
 }
 
+/// The guarantee of a queue for one resource type, as far as its leaves share it.
+#[derive(Clone, Copy, Default)]
+struct SharedGuarantee {
+    /// Amount without the guarantees of the queues below.
+    unassigned: u64,
+    /// Number of active leaves that share the amount.
+    leaf_count: u64,
+}
+
 impl Guarantees {
     pub fn new(round: &RoundState) -> Self {
         let queue_count = round.tree.entries.len();
@@ -40,27 +49,29 @@ impl Guarantees {
             let mut path = round.tree.path(queue);
             path.find(|index| entries[*index].guaranteed[dim].is_some())
         };
-        // Remaining guarantee of a queue, and the number of leaves that share it.
-        let mut remaining: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let mut shared: BTreeMap<usize, SharedGuarantee> = BTreeMap::new();
         for (index, queue_state) in entries.iter().enumerate() {
             if let Some(guarantee) = queue_state.guaranteed[dim] {
-                remaining.entry(index).or_default().0 += guarantee;
+                shared.entry(index).or_default().unassigned += guarantee;
                 if let Some(ancestor) = queue_state.parent.and_then(find_source) {
-                    let unassigned = &mut remaining.entry(ancestor).or_default().0;
+                    let unassigned = &mut shared.entry(ancestor).or_default().unassigned;
                     *unassigned = unassigned.saturating_sub(guarantee);
                 }
             }
         }
         for leaf in round.tree.leaves().filter(|leaf| active[*leaf]) {
             if let Some(source) = find_source(leaf) {
-                remaining.entry(source).or_default().1 += 1;
+                shared.entry(source).or_default().leaf_count += 1;
             }
         }
         for leaf in round.tree.leaves() {
             let Some(source) = find_source(leaf) else {
                 continue;
             };
-            let (unassigned, leaf_count) = remaining[&source];
+            let SharedGuarantee {
+                unassigned,
+                leaf_count,
+            } = shared[&source];
             self.sources[leaf][dim] = Some(source);
             self.parts[leaf][dim] = Some(if source == leaf {
                 entries[leaf].guaranteed[dim].unwrap_or(0)

@@ -54,23 +54,23 @@ pub(crate) fn enforce(round: &mut RoundState) {
 /// Returns the excess over the maximum, limited so that no guarantee above is broken.
 fn excess_over_maximum(round: &RoundState, queue: usize) -> Vector {
     let mut excess = round.dims.zero();
-    for (dim, excess) in excess.iter_mut().enumerate().skip(1) {
+    for (dim, amount) in excess.iter_mut().enumerate().skip(1) {
         if let Some(max) = round.tree.entries[queue].max[dim] {
-            *excess = remaining_usage(round, queue, dim).saturating_sub(max);
+            *amount = remaining_usage(round, queue, dim).saturating_sub(max);
         }
         for ancestor in round.tree.path(queue).filter(|queue| *queue != ROOT) {
             if let Some(guarantee) = round.tree.entries[ancestor].guaranteed[dim] {
-                *excess =
-                    (*excess).min(remaining_usage(round, ancestor, dim).saturating_sub(guarantee));
+                *amount =
+                    (*amount).min(remaining_usage(round, ancestor, dim).saturating_sub(guarantee));
             }
         }
     }
     excess
 }
 
-/// Reduces the usage below a queue. Children give in proportion to their excess over their
-/// guarantees. Then they give one after the other, because only whole processes can leave. Returns
-/// the amount that was not freed.
+/// Frees `amount` below a queue. Children give in proportion to their excess over their guarantees.
+/// Then they give one after the other, because only whole processes can leave. `excess` is that of
+/// the queue with the lowered maximum. Returns the amount that was not freed.
 fn reduce_usage(round: &mut RoundState, queue: usize, excess: &Vector, amount: Vector) -> Vector {
     if round.tree.entries[queue].leaf {
         return vacate_from_leaf(round, queue, excess, amount);
@@ -107,6 +107,7 @@ fn excess_over_guarantee(round: &RoundState, queue: usize, dim: usize) -> u64 {
     remaining_usage(round, queue, dim).saturating_sub(guarantee)
 }
 
+/// Divides the amount among the children in proportion to their excess over their guarantees.
 fn proportional_parts(
     round: &RoundState,
     children: &[usize],
@@ -167,6 +168,7 @@ fn breaks_guarantee(round: &RoundState, leaf: usize, vector: &[u64]) -> bool {
     })
 }
 
+/// Returns the allocations of the leaf that may leave, in the order in which they leave.
 fn find_candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
     let may_leave = |index: &usize| {
         let allocation_state = &round.allocation_states[*index];

@@ -8,13 +8,15 @@ use super::{
     victims::{is_originator, is_preemptable, retain_needed},
 };
 use crate::{
-    future_nodes::{FutureNode, Occupancy},
+    future_free_space::{FutureFreeSpace, Occupancy},
     queue_tree::ROOT,
     reserve::{gangs, reserve_with_victims},
     resource_vec::have_common_type,
     round_state::{RoundState, WaitReason},
 };
 
+/// Tries to preempt for each skipped work item that may use one node only. If victims are found,
+/// they are vacated and the node is reserved for the work.
 pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
     for item in round.skipped.clone() {
         let work_item = &round.items[item];
@@ -53,6 +55,7 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
         }
         match find_victims(round, occupancy, item, node) {
             None => {
+                // The next attempt for this work waits for `PREEMPTION_RETRY_MS`.
                 let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
                 round.carried.attempts.insert(work, now);
             }
@@ -71,6 +74,13 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
     }
 }
 
+/// Selects the victims on the required node, or returns `None` if the work would still not fit.
+///
+/// 1. Candidates are the allocations on the node that may leave: other applications, of at most the
+///    same priority, that use a resource type of the work.
+/// 2. Candidates are added in order until the work fits: originators and reluctant work last, then
+///    the lowest priority, then the newest.
+/// 3. Each victim without which the work still fits is dropped again, the last added first.
 fn find_victims(
     round: &RoundState,
     occupancy: &Occupancy,
@@ -78,56 +88,71 @@ fn find_victims(
     node: usize,
 ) -> Option<Vec<usize>> {
     let vector = round.vector(item);
-    let work_item = &round.items[item];
-    let priority_at_root = |queue: Option<usize>, priority: i32| {
-        queue.map(|queue| round.tree.priority_below(ROOT, queue, priority))
-    };
-    let own_priority = priority_at_root(round.queue_of(item), work_item.queued.priority)?;
-    let mut candidates: Vec<(bool, bool, i32, usize)> = occupancy
-        .allocations_on(node)
-        .filter_map(|index| {
-            let allocation_state = &round.allocation_states[index];
-            let owner = allocation_state.item?;
-            let other = &round.items[owner];
-            let priority = priority_at_root(allocation_state.queue, other.queued.priority)?;
-            let may_leave = other.app != work_item.app
-                && !round.is_in_gang_with_victims(owner)
-                && !allocation_state.is_leaving
-                && !allocation_state.allocation.fixed
-                && other.queued.required_node.is_none()
-                && priority <= own_priority
-                && have_common_type(&allocation_state.vector, vector);
-            let (is_originator, is_reluctant) =
-                (is_originator(round, index), !is_preemptable(round, index));
-            may_leave.then_some((is_originator, is_reluctant, priority, index))
-        })
-        .collect();
-    candidates.sort_by_key(|(is_originator, is_reluctant, priority, index)| {
-        let allocation_state = &round.allocation_states[*index];
+    let mut candidates = find_candidates(round, occupancy, item, node)?;
+    candidates.sort_by_key(|candidate| {
+        let allocation_state = &round.allocation_states[candidate.index];
         let newest_first = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
         (
-            *is_originator,
-            *is_reluctant,
-            *priority,
+            is_originator(round, candidate.index),
+            !is_preemptable(round, candidate.index),
+            candidate.priority,
             newest_first,
             allocation_state.allocation.quanta,
         )
     });
-    let future = FutureNode::after_vacates(round, occupancy, node);
+    let free_space = FutureFreeSpace::after_vacates(round, occupancy, node);
     let fits_without = |victims: &[usize]| {
-        let mut future = future.clone();
+        let mut free_space = free_space.clone();
         for index in victims {
-            future.release(round, *index);
+            free_space.release(round, *index);
         }
-        future.fits(vector)
+        free_space.fits(vector)
     };
-    let mut chosen = Vec::new();
-    for (.., index) in candidates {
-        if fits_without(&chosen) {
+    let mut victims = Vec::new();
+    for candidate in candidates {
+        if fits_without(&victims) {
             break;
         }
-        chosen.push(index);
+        victims.push(candidate.index);
     }
-    chosen.reverse();
-    fits_without(&chosen).then(|| retain_needed(chosen, fits_without))
+    victims.reverse();
+    fits_without(&victims).then(|| retain_needed(victims, fits_without))
+}
+
+/// An allocation that may leave for the work.
+struct Candidate {
+    /// Index of the allocation.
+    index: usize,
+    /// Priority that the root sees.
+    priority: i32,
+}
+
+/// Returns the allocations on the node that may leave, or `None` if the work has no queue.
+fn find_candidates(
+    round: &RoundState,
+    occupancy: &Occupancy,
+    item: usize,
+    node: usize,
+) -> Option<Vec<Candidate>> {
+    let work_item = &round.items[item];
+    // Queues may have priority offsets and fences, so priorities are compared at the root.
+    let priority_at_root = |queue: Option<usize>, priority: i32| {
+        queue.map(|queue| round.tree.priority_below(ROOT, queue, priority))
+    };
+    let own_priority = priority_at_root(round.queue_of(item), work_item.queued.priority)?;
+    let candidates = occupancy.allocations_on(node).filter_map(|index| {
+        let allocation_state = &round.allocation_states[index];
+        let owner = allocation_state.item?;
+        let other = &round.items[owner];
+        let priority = priority_at_root(allocation_state.queue, other.queued.priority)?;
+        let may_leave = other.app != work_item.app
+            && !round.is_in_gang_with_victims(owner)
+            && !allocation_state.is_leaving
+            && !allocation_state.allocation.fixed
+            && other.queued.required_node.is_none()
+            && priority <= own_priority
+            && have_common_type(&allocation_state.vector, round.vector(item));
+        may_leave.then_some(Candidate { index, priority })
+    });
+    Some(candidates.collect())
 }

@@ -7,9 +7,9 @@ use std::{
 
 use super::{PreemptionRequest, guarantee::Guarantees};
 use crate::{
-    future_nodes::{FutureNode, Occupancy},
+    future_free_space::{FutureFreeSpace, Occupancy},
     reserve::gangs,
-    resource_vec::{Vector, add, have_common_type, subtract},
+    resource_vec::{QUANTA, Vector, add, have_common_type, subtract},
     round_state::RoundState,
 };
 
@@ -75,7 +75,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
             .collect();
         let mut best: Option<((Cost, bool), Choice)> = None;
         for (node, node_state) in round.nodes.node_states.iter().enumerate() {
-            let has_leaving = candidate_nodes.contains(&node) || node_state.leaving[0] > 0;
+            let has_leaving = candidate_nodes.contains(&node) || node_state.leaving[QUANTA] > 0;
             let has_space = || node_state.has_free_space(&self.request.vector);
             if !self.is_open(node) || !(has_leaving || has_space()) {
                 continue;
@@ -109,7 +109,9 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
             && round.meets_constraints(self.request.item, node)
     }
 
-    /// Returns the victims on this node, or `None` if the process would still not fit.
+    /// Returns the victims for the process on this node, or `None` if it would still not fit.
+    /// Candidates are added in order until the process fits, and then each unnecessary one is
+    /// dropped. If queues lack quota, victims on other nodes are added in the same way.
     fn victims_on_node(&self, occupancy: &Occupancy, node: usize) -> Option<Vec<usize>> {
         let (round, vector) = (self.round, &self.request.vector);
         let future_without_victims = self.node_after_vacates(occupancy, node);
@@ -143,13 +145,13 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
 
     /// Computes the free space of the node after vacated allocations have left. Space that victims
     /// already free for this work does not count.
-    fn node_after_vacates(&self, occupancy: &Occupancy, node: usize) -> FutureNode {
+    fn node_after_vacates(&self, occupancy: &Occupancy, node: usize) -> FutureFreeSpace {
         let round = self.round;
         let name = round.nodes.node_states[node].name;
         let reservation = round.carried.reservations.get(name);
         let with_victims = reservation.filter(|reservation| reservation.cleared);
         let with_victims = with_victims.map_or(0, |reservation| reservation.processes);
-        let mut future = FutureNode::after_vacates(round, occupancy, node);
+        let mut future = FutureFreeSpace::after_vacates(round, occupancy, node);
         for _ in 0..with_victims {
             future.place(&self.request.vector);
         }
@@ -174,7 +176,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         let mut missing_quota = self.request.missing_quota.clone();
         for index in &victims {
             let is_added = self.try_add_victim(*index, &mut freed);
-            // A victim allowed among more victims is allowed among fewer.
+            // The rules allow each subset of an allowed set of victims.
             debug_assert!(is_added, "a victim that no rule allows");
             subtract(
                 &mut missing_quota,
@@ -241,8 +243,8 @@ pub(super) fn is_originator(round: &RoundState, index: usize) -> bool {
 /// Returns true for a restarted process of recently preempted work, which is protected for a while.
 fn is_recently_preempted(round: &RoundState, index: usize) -> bool {
     let allocation = round.allocation_states[index].allocation;
-    let hit = round.carried.last_loss.get(&allocation.work);
-    hit.is_some_and(|hit| allocation.granted_at > *hit)
+    let preempted_at = round.carried.last_loss.get(&allocation.work);
+    preempted_at.is_some_and(|preempted_at| allocation.granted_at > *preempted_at)
 }
 
 /// Returns the allocations that may leave, in the order in which they are taken.

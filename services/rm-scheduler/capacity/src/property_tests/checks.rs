@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_domain::{Plan, snapshot::queues::Queue};
+use hayward_rm_scheduler_domain::{
+    Plan,
+    snapshot::queues::{Preemption, Queue},
+};
 
 use crate::fixture::{Fixture, POOL};
 
@@ -55,8 +58,8 @@ pub(super) fn check_limits(seed: u64, fixture: &Fixture) {
 /// Checks that all parts of a gang start together. No part has processes while another lacks its
 /// minimum number, unless that part lost them.
 pub(super) fn check_gangs_start_whole(fixture: &Fixture, plan: &Plan) {
-    // Lacking processes before the plan, lacking processes after it, and granted processes.
-    let mut sums_by_gang: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
+    // The key is the application and its user.
+    let mut sums_by_gang: BTreeMap<(&str, &str), GangSums> = BTreeMap::new();
     for (work, demand) in &fixture.snapshot.demand {
         let queued = demand.queued.as_ref().unwrap();
         let Some(gang) = &queued.gang else { continue };
@@ -69,17 +72,25 @@ pub(super) fn check_gangs_start_whole(fixture: &Fixture, plan: &Plan) {
         let running = fixture.count_running(work.as_str()) as u64;
         let sums = sums_by_gang.entry((app, demand.user.as_str())).or_default();
         let wanted = gang.min.min(demand.max_processes);
-        sums.0 += wanted.saturating_sub(running);
-        sums.1 += wanted.saturating_sub(running + granted);
-        sums.2 += granted;
+        sums.lacking_before += wanted.saturating_sub(running);
+        sums.lacking_after += wanted.saturating_sub(running + granted);
+        sums.granted += granted;
     }
-    for (lacking_before, lacking_after, granted) in sums_by_gang.values() {
-        assert!(
-            *lacking_after == 0 || lacking_after == lacking_before,
-            "a gang was split: {lacking_before} lacking before, {lacking_after} after, {granted} \
-             granted"
-        );
+    for sums in sums_by_gang.values() {
+        let is_split = sums.lacking_after > 0 && sums.lacking_after != sums.lacking_before;
+        assert!(!is_split, "a gang was split: {sums:?}");
     }
+}
+
+/// Numbers of processes over all parts of a gang.
+#[derive(Debug, Default)]
+struct GangSums {
+    /// Processes that the gang lacked before the plan.
+    lacking_before: u64,
+    /// Processes that the gang lacks after the plan.
+    lacking_after: u64,
+    /// Processes that the plan grants.
+    granted: u64,
 }
 
 /// Checks that space is reserved for a whole gang or not at all, and on suitable nodes (I13).
@@ -142,7 +153,8 @@ pub(super) fn check_gang_reservation(seed: u64, fixture: &Fixture, plan: &Plan) 
     }
 }
 
-/// Verifies the rules of preemption independently of the planner.
+/// Verifies the rules of preemption: each victim is vacated once, in another queue than its
+/// beneficiary, and no queue falls below its guarantee of vcores.
 pub(super) fn check_victims(seed: u64, fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut remaining: BTreeMap<String, u64> = BTreeMap::new();
@@ -182,7 +194,7 @@ pub(super) fn check_victims(seed: u64, fixture: &Fixture, plan: &Plan) {
         assert!(victim_queued.required_node.is_none());
         let queue = find_queue(&snapshot.queues[POOL].root, &allocation.class);
         assert!(
-            format!("{:?}", queue.preemption) != "Disabled",
+            queue.preemption != Preemption::Disabled,
             "seed {seed}: preemption is disabled in the queue"
         );
         let remaining = remaining.get_mut(&allocation.class).unwrap();
@@ -196,6 +208,7 @@ pub(super) fn check_victims(seed: u64, fixture: &Fixture, plan: &Plan) {
     }
 }
 
+/// Returns the queue with this full path.
 pub(super) fn find_queue<'a>(root: &'a Queue, path: &str) -> &'a Queue {
     let names = path.split('.').skip(1);
     names.fold(root, |queue, name| &queue.children[name])

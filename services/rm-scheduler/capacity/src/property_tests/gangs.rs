@@ -14,7 +14,7 @@ use crate::{
 
 const GANGS: [&str; 2] = ["b", "c"];
 
-/// Creates random nodes filled by plain work. Returns their total vcores too.
+/// Creates random nodes that plain work fills. Also returns the total vcores of the nodes.
 fn busy_fixture(random: &mut Random) -> (Fixture, u64) {
     let leaf = if random.one_in(2) {
         json!({"resources": {"guaranteed": {"vcore": 1 + random.below(8)}},
@@ -108,6 +108,7 @@ fn gangs_start_behind_plain_work_one_after_the_other() {
                 break;
             }
             assert!(round < 60, "seed {seed}: {waiting:?} never start");
+            // One plain process ends in each round, and another one is ready to use its space.
             fixture.end_processes("job_plain", 1);
             let plan = fixture.plan();
             check_gang_reservation(seed, &fixture, &plan);
@@ -169,6 +170,7 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             continue;
         }
         with_victims += 1;
+        // Returns true if the gang starts after all victims except `staying` have left.
         let starts = |staying: Option<usize>| {
             let mut snapshot = fixture.snapshot.clone();
             snapshot.carried = plan.carried.clone();
@@ -187,5 +189,5 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             assert!(!starts(Some(index)), "seed {seed}: {id} leaves in vain");
         }
     }
-    assert!(with_victims > 100, "{with_victims}");
+    assert!(with_victims > 100, "only {with_victims} pools had victims");
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{POOLS, VCORE};
 use crate::fixture::{Fixture, queued_mut};
 
-/// Random numbers (SplitMix64).
+/// Pseudo-random numbers (SplitMix64).
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -17,6 +17,7 @@ impl Random {
         value ^ (value >> 31)
     }
 
+    /// Returns a number from 0 to `bound - 1`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }
@@ -25,11 +26,13 @@ impl Random {
         choices[usize::try_from(self.below(N as u64)).unwrap()]
     }
 
+    /// Returns true with a probability of one in `odds`.
     pub fn one_in(&mut self, odds: u64) -> bool {
         self.below(odds) == 0
     }
 }
 
+/// Returns the configuration of a random leaf.
 pub(super) fn random_leaf(random: &mut Random) -> Value {
     let mut leaf = json!({"sort": if random.one_in(2) { "fair" } else { "fifo" }});
     if random.one_in(2) {
@@ -62,6 +65,7 @@ pub(super) fn random_leaf(random: &mut Random) -> Value {
     leaf
 }
 
+/// Creates a pool with queues `root.p0.l0` and so on, nodes `n0` and so on, and some work.
 pub(super) fn random_pool(random: &mut Random) -> Fixture {
     let mut queues = json!({});
     for index in 0..=random.below(3) {
@@ -96,6 +100,7 @@ pub(super) fn random_pool(random: &mut Random) -> Fixture {
     fixture
 }
 
+/// Adds random work. Its queue may not exist, so that some work is refused.
 pub(super) fn add_random_work(fixture: &mut Fixture, random: &mut Random, number: u64) {
     let queue = format!("root.p{}.l{}", random.below(3), random.below(2));
     let gpu = if random.one_in(5) {
@@ -141,6 +146,8 @@ pub(super) fn add_random_work(fixture: &mut Fixture, random: &mut Random, number
     queued.originator = random.one_in(6);
 }
 
+/// Applies a random event: work is submitted or withdrawn, a node closes or opens, a process ends,
+/// or time passes.
 pub(super) fn apply_random_event(fixture: &mut Fixture, random: &mut Random, round: u64) {
     match random.below(5) {
         0 => add_random_work(fixture, random, 100 + round),
@@ -172,6 +179,7 @@ pub(super) fn apply_random_event(fixture: &mut Fixture, random: &mut Random, rou
     }
 }
 
+/// Calls `check` with the seed of each random pool, the pool, and random numbers for its events.
 pub(super) fn for_each_random_pool(mut check: impl FnMut(u64, &mut Fixture, &mut Random)) {
     for seed in 0..POOLS {
         let mut random = Random(seed);

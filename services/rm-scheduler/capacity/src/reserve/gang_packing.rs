@@ -1,10 +1,10 @@
 //! Packs a whole gang onto the space that nodes will have when other work has left. Nodes that lack
-//! the least now come first, so that little space is reserved for a short time.
+//! the least now are tried first, so that the reserved space is free soon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    future_nodes::{FutureNode, Occupancy},
+    future_free_space::{FutureFreeSpace, Occupancy},
     resource_vec::{Vector, add, subtract},
     round_state::RoundState,
 };
@@ -17,7 +17,7 @@ type PackedNodes = BTreeMap<usize, PackedNode>;
 /// A node during packing.
 #[derive(Clone)]
 struct PackedNode {
-    future: FutureNode,
+    future: FutureFreeSpace,
     /// Usage without allocations that are leaving, plus packed processes.
     used_after_vacates: Vector,
 }
@@ -50,7 +50,7 @@ pub(super) fn pack(
         .map(|(node, node_state)| {
             let mut used_after_vacates = node_state.used.clone();
             subtract(&mut used_after_vacates, &node_state.leaving);
-            let future = FutureNode::after_jobs_end(round, occupancy, node, app);
+            let future = FutureFreeSpace::after_jobs_end(round, occupancy, node, app);
             (
                 node,
                 PackedNode {
@@ -79,19 +79,19 @@ pub(super) fn pack_after_vacates(
 ) -> Option<GangPacking> {
     let node_states = round.nodes.node_states.iter().enumerate();
     let candidate_nodes = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-    let future_nodes =
-        candidate_nodes.map(|(node, _)| (node, FutureNode::after_vacates(round, occupancy, node)));
-    pack_into(round, future_nodes, parts)
+    let free_spaces = candidate_nodes
+        .map(|(node, _)| (node, FutureFreeSpace::after_vacates(round, occupancy, node)));
+    pack_into(round, free_spaces, parts)
 }
 
 /// Packs the parts into the given free space.
 pub(crate) fn pack_into(
     round: &RoundState,
-    future_nodes: impl Iterator<Item = (usize, FutureNode)>,
+    free_spaces: impl Iterator<Item = (usize, FutureFreeSpace)>,
     parts: &[usize],
 ) -> Option<GangPacking> {
     let used_after_vacates = round.dims.zero();
-    let nodes = future_nodes.map(|(node, future)| {
+    let nodes = free_spaces.map(|(node, future)| {
         (
             node,
             PackedNode {
@@ -116,6 +116,7 @@ enum NodeOrder {
     Loosest,
 }
 
+/// Packs the processes one by one, each on the first node in this order that has space.
 fn pack_in_order(
     round: &RoundState,
     mut nodes: PackedNodes,
@@ -173,6 +174,7 @@ pub(super) fn shortage(
     used_after_vacates: &Vector,
     vector: &Vector,
 ) -> u128 {
+    // Fractions are integers in units of 1 / `SCALE`.
     const SCALE: u128 = 1 << 20;
     let capacity = &round.nodes.node_states[node].capacity;
     let needed = vector.iter().enumerate().filter(|(_, amount)| **amount > 0);

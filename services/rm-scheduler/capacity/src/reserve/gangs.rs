@@ -1,10 +1,10 @@
 //! Space reserved for a gang: nodes found by packing all its missing processes.
 //!
 //! Invariants: only one gang per pool has a reservation, always for all its missing processes, so
-//! two gangs never hold halves (I13). Running work on these nodes continues, and new work starts
-//! there only if it fits next to the reservation. The gang still starts as a whole in one round, on
-//! these nodes or others. A reservation has one lifetime, however often its nodes are searched
-//! again. After it lapses, the gang gets none for the same time.
+//! two gangs never reserve half of their space each (I13). Running work on these nodes continues,
+//! and new work starts there only if it fits next to the reservation. The gang still starts as a
+//! whole in one round, on these nodes or others. A reservation has one lifetime, however often its
+//! nodes are searched again. After it lapses, the gang gets none for the same time.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -16,7 +16,7 @@ use super::{
     has_leaving_allocations,
 };
 use crate::{
-    future_nodes::Occupancy,
+    future_free_space::Occupancy,
     gang_placement,
     impossible_gangs::explain_impossible_gang,
     queue_tree::ROOT,

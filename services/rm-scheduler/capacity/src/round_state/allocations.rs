@@ -21,13 +21,13 @@ impl RoundState<'_> {
             if let Some(node) = node {
                 self.nodes.add_usage(node, &vector, &allocation.gpus);
             }
-            if let (Some(apart), Some(item)) = (
+            if let (Some(anti_affinity), Some(item)) = (
                 item.and_then(|index| self.items[index].demand.anti_affinity.as_ref()),
                 item,
             ) {
                 let placed = (self.items[item].work, &allocation.node);
                 self.anti_affinity_groups
-                    .entry(&apart.group)
+                    .entry(&anti_affinity.group)
                     .or_default()
                     .push(placed);
             }
@@ -53,6 +53,7 @@ impl RoundState<'_> {
     pub(super) fn charge_allocations(&mut self) {
         for index in 0..self.allocation_states.len() {
             let allocation_state = &self.allocation_states[index];
+            // Allocations of classes belong to another planner.
             let is_foreign = self
                 .snapshot
                 .classes
@@ -129,6 +130,7 @@ impl RoundState<'_> {
         }
     }
 
+    /// Returns why the allocation must leave in any case. `None` if it may stay.
     fn reason_to_vacate(&self, index: usize) -> Option<(VacateReason, String)> {
         let allocation_state = &self.allocation_states[index];
         let allocation = allocation_state.allocation;

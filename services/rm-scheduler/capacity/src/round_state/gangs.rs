@@ -51,7 +51,8 @@ impl RoundState<'_> {
         total
     }
 
-    /// Returns the size of a process relative to an average node, by its largest resource.
+    /// Returns the size of a process as a fraction of the whole pool, by its largest resource. The
+    /// fraction is an integer in units of 1 / `SCALE`.
     fn relative_size(&self, part: usize) -> u64 {
         const SCALE: u128 = 1 << 20;
         let pairs = self.vector(part).iter().zip(&self.total_capacity);

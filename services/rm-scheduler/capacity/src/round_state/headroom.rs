@@ -151,7 +151,7 @@ impl RoundState<'_> {
             let reserved = starting.iter().filter(is_below).count() as u64;
             let used = queue_state.running + reserved;
             if let Some(quota) = reached_limit(queue_state.max_applications, used) {
-                return Err(WaitReason::TooManyRun {
+                return Err(WaitReason::ApplicationLimit {
                     queue: ancestor,
                     owner: None,
                     quota,
@@ -166,7 +166,7 @@ impl RoundState<'_> {
             if let Some(quota) =
                 reached_limit(owner_limit.max_applications, owner_limit.running + reserved)
             {
-                return Err(WaitReason::TooManyRun {
+                return Err(WaitReason::ApplicationLimit {
                     queue: owner_limit.queue,
                     owner: Some(owner_limit.owner.to_string()),
                     quota,

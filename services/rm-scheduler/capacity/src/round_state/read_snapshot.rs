@@ -16,8 +16,8 @@ use super::{App, QuotaReservations, RoundState, WorkItem};
 use crate::{
     nodes::{Nodes, Shape},
     owner_limits::{LimitSubject, OwnerLimits, select_group},
-    placement_rules::{Refusal, Rules, Submitter, apply_tags},
-    queue_tree::{LatestTags, ROOT, Tree},
+    placement_rules::{LatestTags, Refusal, Rules, Submitter, apply_tags},
+    queue_tree::{ROOT, Tree},
     resource_vec::{LimitVector, ResourceTypes, Vector, add},
 };
 

@@ -1,4 +1,5 @@
 //! Scenarios in which exactly the needed victims are preempted, although victims take time to stop.
+//! Work may preempt after it has waited for 30 s, the default delay.
 
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::{Value, json};
@@ -6,6 +7,7 @@ use serde_json::{Value, json};
 use super::VCORE;
 use crate::fixture::{Fixture, gang_named, node_name, queued_mut};
 
+/// Returns the configuration of a queue with this guarantee.
 fn guaranteed(vcore: u64) -> Value {
     json!({"resources": {"guaranteed": {"vcore": vcore}}})
 }
@@ -322,6 +324,7 @@ fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
     }
 }
 
+/// Returns the document of one queue `a` with these resources, whose maximum is enforced after 1 s.
 fn document_with_maximum(max: &Value, resources: &Value) -> Value {
     let mut leaf = json!({"resources": resources, "quota_preemption_delay_ms": 1_000});
     leaf["resources"]["max"] = max.clone();
@@ -330,7 +333,7 @@ fn document_with_maximum(max: &Value, resources: &Value) -> Value {
 }
 
 #[test]
-fn a_lowered_maximum_is_enforced_besides_other_limited_types() {
+fn a_lowered_maximum_is_enforced_while_other_types_have_limits_too() {
     for (resources, remaining) in [(json!({}), 10), (json!({"guaranteed": {"vcore": 12}}), 12)] {
         let mut fixture = Fixture::from_queues(&document_with_maximum(
             &json!({"memory": 1_500, "vcore": 15}),

@@ -1,5 +1,7 @@
 //! Scenarios with a gang and plain work, which is in no gang, in one pool. Priority, order and
 //! guarantees decide between the gang and the plain work as between any two work items.
+//!
+//! A gang gets a reservation after a wait of 2 s, and a reservation ends after 300 s.
 
 mod preemption;
 
@@ -18,7 +20,7 @@ fn fixture(root: &serde_json::Value) -> Fixture {
 
 #[test]
 fn the_higher_priority_goes_first() {
-    for (priority, gang, plain) in [(5, 3, 1), (-5, 0, 4)] {
+    for (priority, expected_gang, expected_plain) in [(5, 3, 1), (-5, 0, 4)] {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
         fixture.add_processes("job_plain", "root.a", 4, VCORE);
         fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 3), VCORE);
@@ -29,7 +31,11 @@ fn the_higher_priority_goes_first() {
             fixture.count_running("job_gang"),
             fixture.count_running("job_plain"),
         );
-        assert_eq!(counts, (gang, plain), "priority {priority}");
+        assert_eq!(
+            counts,
+            (expected_gang, expected_plain),
+            "priority {priority}"
+        );
     }
 }
 
@@ -50,8 +56,8 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         let plan = fixture.step();
         let verdict = &plan.verdicts["job_gang"];
         assert_eq!(verdict.refused, refused, "{}", verdict.detail);
-        let reason = verdict.reason == Reason::PolicyMismatch;
-        assert_eq!(reason, refused, "{}", verdict.detail);
+        let has_reason = verdict.reason == Reason::PolicyMismatch;
+        assert_eq!(has_reason, refused, "{}", verdict.detail);
         assert_eq!(
             fixture.count_running("job_plain"),
             1,
@@ -330,7 +336,7 @@ fn parts_that_name_too_few_nodes_can_never_start() {
     }
 }
 
-/// Unpackable gangs do not slow rounds, and all are examined in rotation.
+/// At most ten gangs are examined per round, so that unpackable gangs do not slow the rounds.
 #[test]
 fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
     let mut fixture = fixture_with_full_nodes(&[3, 3], &two_queues());
@@ -438,7 +444,7 @@ fn work_with_one_allowed_node_goes_before_a_reservation_without_victims() {
 }
 
 #[test]
-fn parts_of_gpus_avoid_reserved_gpus() {
+fn fractions_of_gpus_avoid_reserved_gpus() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": two_queues()}}));
     fixture.add_node("n1", &[("vcore", 9 * VCORE), ("gpu", 3_000)]);
     fixture.add_work("job_whole", "root.a", &[("vcore", VCORE), ("gpu", 3_000)]);
@@ -449,7 +455,7 @@ fn parts_of_gpus_avoid_reserved_gpus() {
     fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n1", 2)]);
-    let demand = fixture.add_work("job_part", "root.a", &[("vcore", VCORE), ("gpu", 600)]);
+    let demand = fixture.add_work("job_fraction", "root.a", &[("vcore", VCORE), ("gpu", 600)]);
     demand.max_processes = 3;
     fixture.add_processes("job_cores", "root.a", 1, VCORE);
     fixture.snapshot.demand.remove("job_whole");
@@ -457,7 +463,7 @@ fn parts_of_gpus_avoid_reserved_gpus() {
     assert_eq!(
         (
             fixture.count_running("job_gang"),
-            fixture.count_running("job_part")
+            fixture.count_running("job_fraction")
         ),
         (2, 1)
     );

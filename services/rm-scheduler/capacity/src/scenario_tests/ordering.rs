@@ -55,6 +55,8 @@ fn serve_order_with_guarantees(by_priority: bool, used: [u64; 4]) -> Vec<String>
     })
 }
 
+/// The queue with the smallest used fraction of its guarantee is served first. With priorities, the
+/// waiting work of `q3` goes before all other work.
 #[test]
 fn queues_are_served_by_the_share_of_their_guarantee() {
     let paths = |names: [&str; 4]| names.map(|name| format!("root.{name}")).to_vec();
@@ -110,6 +112,8 @@ fn priorities_respect_fences() {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
+    // Queue and priority of each work item, in the expected serve order. A priority counts only
+    // within the nearest fence.
     let expected = [
         ("system.high", 1),
         ("system.normal", 10),

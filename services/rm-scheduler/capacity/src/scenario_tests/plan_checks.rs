@@ -1,5 +1,5 @@
-//! Tests of `check`, which verifies plans independently of the planners. The plans are ones that no
-//! correct planner makes.
+//! Tests of the checks of a plan before its commit, which are independent of the planners: `check`
+//! refuses invalid plans, and gangs are committed as a whole or not at all.
 
 use hayward_rm_scheduler_domain::{
     Fault, Plan, check,
@@ -116,11 +116,12 @@ fn fixture_with_gangs() -> (Fixture, Plan) {
 fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
     let (fixture, plan) = fixture_with_gangs();
     let planned = GangGrants::new(&fixture.snapshot, &plan.grants);
+    // Removes one grant. Returns whether a gang was dropped, and the remaining grants.
     let drop_grant = |index: usize| {
         let mut plan = plan.clone();
         plan.grants.remove(index);
-        let is_torn = planned.drop_incomplete(&fixture.snapshot, &mut plan.grants);
-        (is_torn, granted_works(&plan).join(" "))
+        let has_dropped = planned.drop_incomplete(&fixture.snapshot, &mut plan.grants);
+        (has_dropped, granted_works(&plan).join(" "))
     };
     assert_eq!(
         drop_grant(0),
@@ -141,6 +142,7 @@ fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
 #[test]
 fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
     let (fixture, plan) = fixture_with_gangs();
+    // Maximum number of grants, number of remaining grants, and whether the plan is cut.
     for (limit, remaining, is_cut) in [
         (7, 7, false),
         (6, 6, true),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::VCORE;
 use crate::fixture::{Fixture, POOL, granted_works, node_name, queued_mut};
 
+/// Default of `preemption_delay_ms`.
 const DELAY_MS: u64 = 30_000;
 
 fn guaranteed(vcore: u64) -> Value {
@@ -265,6 +266,7 @@ fn a_returned_process_is_protected_for_a_while() {
     fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.advance(DELAY_MS);
     assert!(Fixture::preempted_allocations(&fixture.step()).is_empty());
+    // The cooldown of 60 s, in which returned work is protected, is over.
     fixture.advance(60_000);
     assert_eq!(Fixture::preempted_allocations(&fixture.step()).len(), 1);
 }

@@ -7,10 +7,12 @@ use crate::{
     amount::amount_text,
     nodes::NodeState,
     reserve::{blocking_reservations, gangs},
+    resource_vec::QUANTA,
     round_state::RoundState,
 };
 
-/// Nodes allowed for a work item, filtered by one reason after another.
+/// The search for the reason why a work item fits no node. The allowed nodes are filtered by one
+/// condition after another. The first condition that excludes all of them is the reason.
 struct Search<'b, 'a> {
     round: &'b RoundState<'a>,
     item: usize,
@@ -143,7 +145,7 @@ impl Search<'_, '_> {
         let max_quanta = self
             .candidates
             .iter()
-            .map(|node| self.node_state(*node).capacity[0])
+            .map(|node| self.node_state(*node).capacity[QUANTA])
             .max();
         let max_quanta = max_quanta.unwrap_or(0);
         let detail = format!(
@@ -159,6 +161,7 @@ impl Search<'_, '_> {
     }
 
     fn explain_nearest(&self, open_nodes: &[usize]) -> Explanation {
+        const SCALE: u128 = 1_000_000;
         let shortage_of_node = |node: &usize| {
             let node_state = self.node_state(*node);
             let used_and_capacity = node_state.used.iter().zip(&node_state.capacity);
@@ -166,9 +169,9 @@ impl Search<'_, '_> {
                 self.vector
                     .iter()
                     .zip(used_and_capacity)
-                    .map(|(item, (used, capacity))| {
-                        let needed = used.saturating_add(*item);
-                        if *item > 0 {
+                    .map(|(amount, (used, capacity))| {
+                        let needed = used.saturating_add(*amount);
+                        if *amount > 0 {
                             needed.saturating_sub(*capacity)
                         } else {
                             0
@@ -176,14 +179,14 @@ impl Search<'_, '_> {
                     });
             (shortage.collect::<Vec<u64>>(), *node)
         };
-        // Sum of the lacking fractions of the needed resources.
+        // Sum of the lacking fractions of the needed resources, in millionths.
         let score = |shortage: &[u64]| -> u128 {
             let needed_parts = shortage
                 .iter()
                 .zip(self.vector)
-                .filter(|(_, item)| **item > 0);
+                .filter(|(_, amount)| **amount > 0);
             needed_parts
-                .map(|(shortage, item)| u128::from(*shortage) * 1_000_000 / u128::from(*item))
+                .map(|(shortage, amount)| u128::from(*shortage) * SCALE / u128::from(*amount))
                 .sum()
         };
         let nearest = open_nodes.iter().map(shortage_of_node);
@@ -205,7 +208,7 @@ impl Search<'_, '_> {
             "none of {count} nodes has room for {quanta} quanta; {node} comes nearest and lacks \
              {missing_text}"
         );
-        let quanta = shortage[0];
+        let quanta = shortage[QUANTA];
         with_unblock(
             Reason::ResourcesExhausted,
             detail,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    snapshot::{Allocation, Node, Policy},
+    snapshot::{Allocation, Class, Demand, Node, Policy},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
@@ -23,9 +23,11 @@ const MAX_PAIRS: usize = 1_000_000;
 /// Work with missing processes for which no space has been freed.
 pub(super) struct MissingWork<'a> {
     pub work: &'a WorkId,
-    demand: &'a hayward_rm_scheduler_domain::snapshot::Demand,
-    class: &'a hayward_rm_scheduler_domain::snapshot::Class,
+    demand: &'a Demand,
+    class: &'a Class,
+    /// Quanta of one process.
     quanta: u64,
+    /// Resources of one process.
     size: Size,
     /// Number of missing processes for which no space has been freed.
     processes: u64,
@@ -88,8 +90,8 @@ impl<'a> WaitingWork<'a> {
         let mut groups: BTreeMap<&WorkId, Vec<(WorkId, NodeName)>> = BTreeMap::new();
         for (work, node) in staying.chain(granted) {
             let item = view.work.get(work);
-            if let Some(apart) = item.and_then(|item| item.demand.anti_affinity.as_ref()) {
-                let members = groups.entry(&apart.group).or_default();
+            if let Some(anti_affinity) = item.and_then(|item| item.demand.anti_affinity.as_ref()) {
+                let members = groups.entry(&anti_affinity.group).or_default();
                 members.push((work.clone(), node.clone()));
             }
         }
@@ -102,7 +104,7 @@ impl<'a> WaitingWork<'a> {
 
     /// Returns the oldest work from index `start` on that could run a process on the node after all
     /// candidates have left. Also returns the quanta and the size of that process.
-    pub fn next(
+    pub fn next_beneficiary(
         &mut self,
         view: &PoolView,
         candidate: &CandidateNode,
@@ -113,11 +115,11 @@ impl<'a> WaitingWork<'a> {
                 return None;
             }
             self.checks += 1;
-            let it = &self.entries[index];
-            if it.processes == 0 || !self.is_allowed(view, it, candidate) {
+            let missing = &self.entries[index];
+            if missing.processes == 0 || !self.is_allowed(view, missing, candidate) {
                 continue;
             }
-            let (quanta, size) = process_size(view, it, candidate.node);
+            let (quanta, size) = process_size(view, missing, candidate.node);
             if candidate.max_free.count_fitting(quanta, &size) > 0 {
                 return Some((index, quanta, size));
             }
@@ -127,44 +129,56 @@ impl<'a> WaitingWork<'a> {
 
     /// Counts one missing process of the work as served.
     pub fn serve(&mut self, index: usize) -> &MissingWork<'a> {
-        let it = &mut self.entries[index];
-        it.processes = it.processes.saturating_sub(1);
-        it
+        let missing = &mut self.entries[index];
+        missing.processes = missing.processes.saturating_sub(1);
+        missing
     }
 
     /// Returns true if `check` would allow the work on the node, apart from free space.
-    fn is_allowed(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
-        let listed = &it.demand.node_list;
-        view.may_use_pool(it.class, &candidate.node.pool)
+    fn is_allowed(
+        &self,
+        view: &PoolView,
+        missing: &MissingWork,
+        candidate: &CandidateNode,
+    ) -> bool {
+        let demand = missing.demand;
+        let listed = &demand.node_list;
+        view.may_use_pool(missing.class, &candidate.node.pool)
             && (listed.is_empty() || listed.contains(candidate.name))
-            && !it.demand.avoids.contains(candidate.name)
-            && it.demand.size.fits(&candidate.node.capacity)
-            && self.is_apart(view, it, candidate)
+            && !demand.avoids.contains(candidate.name)
+            && demand.size.fits(&candidate.node.capacity)
+            && self.satisfies_anti_affinity(view, missing, candidate)
     }
 
-    fn is_apart(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
-        let Some(apart) = &it.demand.anti_affinity else {
+    fn satisfies_anti_affinity(
+        &self,
+        view: &PoolView,
+        missing: &MissingWork,
+        candidate: &CandidateNode,
+    ) -> bool {
+        let Some(anti_affinity) = &missing.demand.anti_affinity else {
             return true;
         };
-        let label = apart.by_label.as_ref();
+        let label = anti_affinity.by_label.as_ref();
         let value = |node: &Node| label.and_then(|label| node.labels.get(label)).cloned();
         let label_value = value(candidate.node);
         let conflicts = |name: &NodeName| {
             let other_value = view.snapshot.nodes.get(name).and_then(value);
             name == candidate.name || (label.is_some() && other_value == label_value)
         };
-        let others = self.groups.get(&apart.group).into_iter().flatten();
-        let mut others = others.filter(|(work, _)| work != it.work);
+        let others = self.groups.get(&anti_affinity.group).into_iter().flatten();
+        let mut others = others.filter(|(work, _)| work != missing.work);
         (label.is_none() || label_value.is_some()) && !others.any(|(_, node)| conflicts(node))
     }
 }
 
-fn process_size(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
-    if it.class.policy == Policy::Reserve {
+/// Returns the quanta and the size of one process on this node. A reservation gets the whole node.
+fn process_size(view: &PoolView, missing: &MissingWork, node: &Node) -> (u64, Size) {
+    if missing.class.policy == Policy::Reserve {
         let node_quanta = view.quantum.quanta_of_node(&node.capacity);
         return (node_quanta, node.capacity.clone());
     }
-    (it.quanta, it.size.clone())
+    (missing.quanta, missing.size.clone())
 }
 
 impl CandidateNode<'_> {
@@ -174,7 +188,7 @@ impl CandidateNode<'_> {
             .give(allocation.quanta, &allocation.size, &allocation.gpus);
     }
 
-    /// Removes the space of an allocation that stays from the maximum.
+    /// Subtracts the space of an allocation that stays from the maximum free space.
     pub fn retain(&mut self, allocation: &Allocation) {
         self.max_free
             .take(allocation.quanta, &allocation.size, &allocation.gpus);
@@ -201,7 +215,7 @@ pub(super) fn candidate_nodes<'a>(
     let nodes = view
         .nodes()
         .filter(|(name, node)| candidate_names.contains(*name) && node.is_schedulable());
-    let candidate = |(name, node): (&'a NodeName, &'a Node)| {
+    let empty_candidate = |(name, node): (&'a NodeName, &'a Node)| {
         let node_quanta = quantum_of(view.snapshot, &node.pool).quanta_of_node(&node.capacity);
         let free = NodeSpace::new(node_quanta, &node.capacity);
         let max_free = free.clone();
@@ -215,7 +229,7 @@ pub(super) fn candidate_nodes<'a>(
             },
         )
     };
-    let mut candidate_nodes: BTreeMap<_, _> = nodes.map(candidate).collect();
+    let mut candidate_nodes: BTreeMap<_, _> = nodes.map(empty_candidate).collect();
     for (id, allocation) in &view.snapshot.allocations {
         let leaves = allocation.leaving || allocation.purged || forced.contains(id);
         if let Some(candidate) = candidate_nodes

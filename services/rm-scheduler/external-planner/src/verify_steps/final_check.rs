@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Vacate, external_planner_effects::Refusal},
 };
 
-use super::{AcceptedGrant, Rejection, Step, Steps};
+use super::{AcceptedGrant, RefusalDetail, Step, Steps};
 use crate::pool_view::PoolView;
 
 /// Adds the forced vacates and the accepted steps to the plan. Repeats the check without the faulty
@@ -74,14 +74,14 @@ fn drop_faulty(
                 let AcceptedGrant { position, grant } = &steps.grants[index];
                 let (work, node) = (grant.work.clone(), grant.node.to_string());
                 if let Some(item) = view.work.get_mut(&work) {
-                    item.has = item.has.saturating_sub(1);
+                    item.current = item.current.saturating_sub(1);
                 }
                 let step = Step {
                     pointer: format!("/grants/{position}"),
                     subject: work.as_str(),
                     node: Some(&node),
                 };
-                steps.refuse_for(&work, &step, to_rejection(&violation.fault));
+                steps.refuse_for(&work, &step, to_refusal(&violation.fault));
                 dropped_grants.insert(index);
             }
             Part::Vacate(index) if index - existing.vacates < forced_count => {
@@ -97,7 +97,7 @@ fn drop_faulty(
                     subject: accepted.vacate.allocation.as_str(),
                     node: None,
                 };
-                steps.refuse(&step, to_rejection(&violation.fault));
+                steps.refuse(&step, to_refusal(&violation.fault));
                 dropped_vacates.insert(index);
             }
         }
@@ -112,7 +112,7 @@ fn undo_vacate(view: &mut PoolView, vacate: &Vacate) {
     let staying = allocation.filter(|allocation| !allocation.leaving && !allocation.purged);
     let item = staying.and_then(|allocation| view.work.get_mut(&allocation.work));
     if let Some(item) = item {
-        item.has += 1;
+        item.current += 1;
         item.leaving = item.leaving.saturating_sub(1);
     }
 }
@@ -125,7 +125,7 @@ fn remove_indices<T>(items: &mut Vec<T>, dropped: &BTreeSet<usize>) {
     });
 }
 
-fn to_rejection(fault: &Fault) -> Rejection {
+fn to_refusal(fault: &Fault) -> RefusalDetail {
     let reason = match fault {
         Fault::UnknownWork(_) => Refusal::UnknownWork,
         Fault::UnknownNode(_) => Refusal::UnknownNode,
@@ -143,5 +143,5 @@ fn to_rejection(fault: &Fault) -> Rejection {
         Fault::NotPreemptable(_) => Refusal::NotPreemptable,
         _ => Refusal::NotAllowed,
     };
-    Rejection::new(reason, fault.to_string())
+    RefusalDetail::new(reason, fault.to_string())
 }

@@ -13,7 +13,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
 
-use super::{AcceptedGrant, Rejection, Step, Steps};
+use super::{AcceptedGrant, RefusalDetail, Step, Steps};
 use crate::{
     planner_assignment::quantum_of,
     pool_view::{PoolView, WorkItem},
@@ -38,8 +38,8 @@ pub(super) fn verify(
         };
         let work = match find_work(view, requested_grant) {
             Ok(work) => work,
-            Err(rejection) => {
-                steps.refuse(&step, rejection);
+            Err(refusal) => {
+                steps.refuse(&step, refusal);
                 continue;
             }
         };
@@ -52,8 +52,8 @@ pub(super) fn verify(
             };
             grant_processes(view, &request, &mut free, steps)
         });
-        if let Err(rejection) = result {
-            steps.refuse_for(&work, &step, rejection);
+        if let Err(refusal) = result {
+            steps.refuse_for(&work, &step, refusal);
         }
     }
 }
@@ -83,18 +83,18 @@ fn free_space<'a>(view: &PoolView<'a>, response: &PlannerResponse, plan: &Plan) 
     free
 }
 
-fn find_work(view: &PoolView, requested_grant: &RequestedGrant) -> Result<WorkId, Rejection> {
+fn find_work(view: &PoolView, requested_grant: &RequestedGrant) -> Result<WorkId, RefusalDetail> {
     let Some((work, _)) = view
         .snapshot
         .demand
         .get_key_value(requested_grant.work.as_str())
     else {
         let detail = "unknown work, or work without missing processes";
-        return Err(Rejection::new(Refusal::UnknownWork, detail));
+        return Err(RefusalDetail::new(Refusal::UnknownWork, detail));
     };
     if !view.work.contains_key(work) {
         let detail = format!("it is not planned for in pool {}", view.top);
-        return Err(Rejection::new(Refusal::NotItsOwn, detail));
+        return Err(RefusalDetail::new(Refusal::NotItsOwn, detail));
     }
     Ok(work.clone())
 }
@@ -108,22 +108,22 @@ struct Target<'a> {
 fn find_node<'a>(
     view: &PoolView<'a>,
     requested_grant: &RequestedGrant,
-) -> Result<Target<'a>, Rejection> {
+) -> Result<Target<'a>, RefusalDetail> {
     let Some((name, node)) = view
         .snapshot
         .nodes
         .get_key_value(requested_grant.node.as_str())
     else {
         let detail = format!("there is no node {}", clip(&requested_grant.node));
-        return Err(Rejection::new(Refusal::UnknownNode, detail));
+        return Err(RefusalDetail::new(Refusal::UnknownNode, detail));
     };
     if view.trees.top_of_pool(&node.pool) != Some(view.top) {
         let detail = format!("node {name} is not in pool {}", view.top);
-        return Err(Rejection::new(Refusal::OutsidePool, detail));
+        return Err(RefusalDetail::new(Refusal::OutsidePool, detail));
     }
     if !node.is_schedulable() {
         let detail = format!("node {name} takes no new work");
-        return Err(Rejection::new(Refusal::NodeClosed, detail));
+        return Err(RefusalDetail::new(Refusal::NodeClosed, detail));
     }
     Ok(Target { name, node })
 }
@@ -158,17 +158,17 @@ fn grant_processes<'a>(
     request: &Request<'_, 'a>,
     free: &mut FreeSpace<'a>,
     steps: &mut Steps,
-) -> Result<(), Rejection> {
+) -> Result<(), RefusalDetail> {
     let (quantum, requested) = (view.quantum, request.processes);
     let name = request.target.name;
     let (Some(space), Some(item)) = (free.get_mut(name), view.work.get_mut(request.work)) else {
         let detail = "it cannot be granted";
-        return Err(Rejection::new(Refusal::NotAllowed, detail));
+        return Err(RefusalDetail::new(Refusal::NotAllowed, detail));
     };
     if !item.may_use_its_class() {
         let (user, class) = (&item.demand.user, item.class_name);
         let detail = format!("user {user} may not use class {class:?}");
-        return Err(Rejection::new(Refusal::NotAuthorised, detail));
+        return Err(RefusalDetail::new(Refusal::NotAuthorised, detail));
     }
     let (quanta, size) = process_size(quantum, item, request.target.node);
     let missing = item.missing();
@@ -176,11 +176,11 @@ fn grant_processes<'a>(
     while granted < requested.min(missing) {
         if steps.grants.len() >= MAX_STEPS {
             let detail = format!("one answer places at most {MAX_STEPS} processes");
-            return Err(Rejection::new(Refusal::NotAllowed, detail));
+            return Err(RefusalDetail::new(Refusal::NotAllowed, detail));
         }
         if space.count_fitting(quanta, &size) == 0 {
             let detail = format!("node {name} has room for {granted} of {requested} processes");
-            return Err(Rejection::new(Refusal::NoRoom, detail));
+            return Err(RefusalDetail::new(Refusal::NoRoom, detail));
         }
         let gpus = space.choose_gpus(size.gpu_milli);
         space.take(quanta, &size, &gpus);
@@ -201,13 +201,13 @@ fn grant_processes<'a>(
             position: request.position,
             grant,
         });
-        item.has += 1;
+        item.current += 1;
         granted += 1;
     }
     if requested > missing {
         let wanted = item.wanted();
         let detail = format!("{requested} processes where {missing} are missing to {wanted}");
-        return Err(Rejection::new(Refusal::NotWanted, detail));
+        return Err(RefusalDetail::new(Refusal::NotWanted, detail));
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
 use super::beneficiaries::{self, CandidateNode, WaitingWork};
-use super::{AcceptedVacate, Rejection, Step, Steps};
-use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_preemptions};
+use super::{AcceptedVacate, RefusalDetail, Step, Steps};
+use crate::{pool_view::PoolView, preemption_budget::PreemptionBudget, recent_preemptions};
 
 /// An allocation that may be vacated if that serves other work, with its position in the response.
 struct Candidate<'a> {
@@ -33,14 +33,14 @@ struct Vacated<'a> {
 struct Selection<'a> {
     vacated: Vec<Vacated<'a>>,
     /// Refused vacates by position in the response.
-    refused: BTreeMap<usize, Rejection>,
+    refused: BTreeMap<usize, RefusalDetail>,
     /// Beneficiaries, one entry per process.
     served: Vec<WorkId>,
 }
 
 impl Selection<'_> {
-    fn refuse(&mut self, position: usize, rejection: Rejection) {
-        self.refused.insert(position, rejection);
+    fn refuse(&mut self, position: usize, refusal: RefusalDetail) {
+        self.refused.insert(position, refusal);
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn verify(
                     allocation,
                 });
             }
-            Err(rejection) => selection.refuse(position, rejection),
+            Err(refusal) => selection.refuse(position, refusal),
         }
     }
     let mut candidate_nodes =
@@ -113,13 +113,13 @@ fn write_steps(
     steps: &mut Steps,
 ) {
     steps.served.extend(selection.served);
-    for (position, rejection) in selection.refused {
+    for (position, refusal) in selection.refused {
         let step = Step {
             pointer: format!("/vacates/{position}"),
             subject: &response.vacates[position].allocation,
             node: None,
         };
-        steps.refuse(&step, rejection);
+        steps.refuse(&step, refusal);
     }
     let mut vacated = selection.vacated;
     vacated.sort_by_key(|it| it.candidate.position);
@@ -163,7 +163,8 @@ impl<'a> NodeSelection<'_, 'a> {
         let mut start = 0;
         while !pending.is_empty()
             && let Some((index, quanta, size)) =
-                self.waiting.next(self.view, self.candidate_node, start)
+                self.waiting
+                    .next_beneficiary(self.view, self.candidate_node, start)
         {
             start = index;
             if self.candidate_node.free.count_fitting(quanta, &size) > 0 {
@@ -185,8 +186,8 @@ impl<'a> NodeSelection<'_, 'a> {
             if let Err(detail) = self.budget.charge_all(pool, &allocations) {
                 for it in chosen {
                     self.candidate_node.retain(it.allocation);
-                    let rejection = Rejection::new(Refusal::OverBudget, detail.clone());
-                    selection.refuse(it.position, rejection);
+                    let refusal = RefusalDetail::new(Refusal::OverBudget, detail.clone());
+                    selection.refuse(it.position, refusal);
                 }
                 continue;
             }
@@ -216,6 +217,7 @@ fn needed_vacates(
     quanta: u64,
     size: &Size,
 ) -> Option<Vec<bool>> {
+    // Adds candidates until the process fits, and then removes each earlier one that is not needed.
     let mut space = free.clone();
     let last = pending.iter().position(|it| {
         space.give(
@@ -248,16 +250,16 @@ fn partition<'a>(
     pending.into_iter().partition(is_needed)
 }
 
-fn serves_no_work() -> Rejection {
+fn serves_no_work() -> RefusalDetail {
     let detail = "no other work of the pool that still lacks a process could have one there";
-    Rejection::new(Refusal::ServesNobody, detail)
+    RefusalDetail::new(Refusal::ServesNobody, detail)
 }
 
 fn find_allocation<'a>(
     view: &PoolView<'a>,
     id: &str,
-) -> Result<(&'a AllocationId, &'a Allocation), Rejection> {
-    let unknown = || Rejection::new(Refusal::UnknownAllocation, "there is no such allocation");
+) -> Result<(&'a AllocationId, &'a Allocation), RefusalDetail> {
+    let unknown = || RefusalDetail::new(Refusal::UnknownAllocation, "there is no such allocation");
     let (id, allocation) = view
         .snapshot
         .allocations
@@ -265,7 +267,7 @@ fn find_allocation<'a>(
         .ok_or_else(unknown)?;
     if !view.allocations.contains_key(id) {
         let detail = format!("it is not planned for in pool {}", view.top);
-        return Err(Rejection::new(Refusal::NotItsOwn, detail));
+        return Err(RefusalDetail::new(Refusal::NotItsOwn, detail));
     }
     Ok((id, allocation))
 }
@@ -274,20 +276,20 @@ fn check_vacate(
     view: &PoolView,
     allocation: &Allocation,
     is_repeated: bool,
-) -> Result<(), Rejection> {
+) -> Result<(), RefusalDetail> {
     if allocation.leaving || allocation.purged || is_repeated {
         let detail = "it was already ordered to leave".to_owned();
-        return Err(Rejection::new(Refusal::LeavingAlready, detail));
+        return Err(RefusalDetail::new(Refusal::LeavingAlready, detail));
     }
     if allocation.fixed || allocation.kind == WorkKind::Reservation {
         let detail = format!("class {} is never taken back for others", allocation.class);
-        return Err(Rejection::new(Refusal::NotPreemptable, detail));
+        return Err(RefusalDetail::new(Refusal::NotPreemptable, detail));
     }
     if recent_preemptions::is_protected(&view.preemptions, allocation) {
         let seconds = recent_preemptions::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
-        return Err(Rejection::new(Refusal::NotPreemptable, detail));
+        return Err(RefusalDetail::new(Refusal::NotPreemptable, detail));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::policy::{Class, Pool, SharePolicy, UserPolicy};
 use hayward_vocabulary::{Quantum, Size};
 
 use super::ImportState;
-use super::stanza::{Kind, Stanza};
+use super::stanza::{Stanza, StanzaKind};
 use crate::fault::pointer;
 
 /// Adds every stanza to the document, in the order of definition.
@@ -23,9 +23,9 @@ pub(super) fn import_stanzas(import: &mut ImportState<'_>, stanzas: &[Stanza]) {
         import.record_line(path, &stanza.file, stanza.line);
         let mut reader = StanzaReader { import, stanza };
         match stanza.kind {
-            Kind::Nodepool => reader.import_pool(place),
-            Kind::Class => reader.import_class(place),
-            Kind::User => reader.import_user(),
+            StanzaKind::Nodepool => reader.import_pool(place),
+            StanzaKind::Class => reader.import_class(place),
+            StanzaKind::User => reader.import_user(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::stanza::Stanza;
-use super::{ImportState, Kind};
+use super::{ImportState, StanzaKind};
 use crate::fault::pointer;
 
 /// Maximum depth of imports.
@@ -17,7 +17,7 @@ pub(super) fn import_node_files(import: &mut ImportState<'_>, stanzas: &[Stanza]
     let pools = || {
         stanzas
             .iter()
-            .filter(|stanza| stanza.kind == Kind::Nodepool)
+            .filter(|stanza| stanza.kind == StanzaKind::Nodepool)
     };
     // The pool that names each node file.
     let mut owners: BTreeMap<&str, &Stanza> = BTreeMap::new();

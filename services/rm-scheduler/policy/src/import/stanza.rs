@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 
 use super::{FileFault, Source};
 
+/// Word at the start of a stanza.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StanzaKind {
     Nodepool,
     Class,
     User,
 }
 
-impl Kind {
+impl StanzaKind {
     pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
 
     pub fn from_keyword(word: &str) -> Option<Self> {
@@ -26,6 +27,7 @@ impl Kind {
         }
     }
 
+    /// Returns the section of the policy document for these stanzas.
     pub fn section(self) -> &'static str {
         match self {
             Self::Nodepool => "pools",
@@ -39,7 +41,7 @@ impl Kind {
 pub(super) struct Stanza {
     pub file: String,
     pub line: usize,
-    pub kind: Kind,
+    pub kind: StanzaKind,
     pub name: String,
     /// The word between the name and `{`. `None` if there is no such word.
     pub parent: Option<String>,
@@ -57,6 +59,7 @@ enum Token {
     Equals,
 }
 
+/// Returns the tokens of a file with their line numbers.
 fn tokenize(text: &str) -> Vec<(usize, Token)> {
     let mut tokens = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -130,7 +133,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Parses a stanza: a name, `{` and `}`.
+    /// Parses one stanza. A stanza without a name or a known first word is reported and skipped.
     fn parse_stanza(&mut self) {
         let Some((line, token)) = self.next() else {
             return;
@@ -145,7 +148,7 @@ impl Parser<'_> {
                 );
             }
         };
-        let kind = Kind::from_keyword(&word);
+        let kind = StanzaKind::from_keyword(&word);
         if kind.is_none() {
             let detail = format!("{word:?} starts no stanza: use Nodepool, Class or User");
             self.add_fault(line, detail);
@@ -220,7 +223,7 @@ impl Parser<'_> {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
                 // The next stanza starts, so this stanza was not closed.
-                Some((_, Token::Word(key))) if Kind::from_keyword(&key).is_some() => {
+                Some((_, Token::Word(key))) if StanzaKind::from_keyword(&key).is_some() => {
                     self.position = start;
                     break;
                 }

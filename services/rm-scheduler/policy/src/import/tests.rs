@@ -1,4 +1,5 @@
-//! Tests: import of the sample site in `samples`, and the faults of changed copies of its classes.
+//! Tests: import of the sample site in `samples`, and the faults of changed copies of its file
+//! `village.classes`. Expected line numbers are those of this file.
 
 use hayward_rm_scheduler_api::policy::SharePolicy;
 use hayward_rm_scheduler_domain::snapshot;
@@ -379,7 +380,19 @@ fn all_faults_are_reported_at_once() {
         .replace("weight = 300", "weight = much")
         .replace("share-quantum 4", "x 4");
     assert_eq!(import_faults(&broken).len(), 2);
-    assert_eq!(SharePolicy::Reserve.as_str(), "RESERVE");
+}
+
+#[test]
+fn policies_have_the_names_of_ducc() {
+    let policies = [
+        SharePolicy::FairShare,
+        SharePolicy::FixedShare,
+        SharePolicy::Reserve,
+    ];
+    assert_eq!(
+        policies.map(SharePolicy::as_str),
+        ["FAIR_SHARE", "FIXED_SHARE", "RESERVE"]
+    );
 }
 
 #[test]

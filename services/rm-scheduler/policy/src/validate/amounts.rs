@@ -15,6 +15,7 @@ const MAX_MILLI: u64 = 1_000_000_000;
 /// Milliseconds of a year of 366 days.
 const YEAR_MS: u64 = 366 * 24 * 3_600_000;
 const MAX_PROCESSES: u64 = 1_000_000_000;
+const MAX_CHURN_ROUNDS: u64 = 1_000_000;
 
 pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     check_quantum(&["quantum"], &policy.quantum, faults);
@@ -26,9 +27,10 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     if policy
         .settings
         .churn_rounds
-        .is_some_and(|rounds| rounds > 1_000_000)
+        .is_some_and(|rounds| rounds > MAX_CHURN_ROUNDS)
     {
-        faults.add(&["settings", "churn_rounds"], "must be at most 1000000");
+        let detail = format!("must be at most {MAX_CHURN_ROUNDS}");
+        faults.add(&["settings", "churn_rounds"], detail);
     }
     let settings = &policy.settings;
     for (field, percent) in [

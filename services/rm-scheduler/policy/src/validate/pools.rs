@@ -98,12 +98,15 @@ fn check_queues(name: &str, pool: &Pool, faults: &mut Faults) {
 
 /// Checks that mounts are directories, each listed once, and never the root (S21).
 fn check_mounts(name: &str, pool: &Pool, faults: &mut Faults) {
-    const MAX: usize = 64;
-    if pool.mounts.len() > MAX {
-        faults.add(&["pools", name, "mounts"], format!("must be at most {MAX}"));
+    const MAX_MOUNTS: usize = 64;
+    if pool.mounts.len() > MAX_MOUNTS {
+        faults.add(
+            &["pools", name, "mounts"],
+            format!("must be at most {MAX_MOUNTS}"),
+        );
     }
     let mut known = BTreeSet::new();
-    for (index, mount) in pool.mounts.iter().enumerate().take(MAX) {
+    for (index, mount) in pool.mounts.iter().enumerate().take(MAX_MOUNTS) {
         let index = index.to_string();
         let path = ["pools", name, "mounts", &index, "source"];
         if !is_plain_path(&mount.source) {
@@ -166,7 +169,8 @@ fn check_patterns(policy: &Policy, faults: &mut Faults) {
 /// Checks that a node is listed once, under its short or its long name.
 fn check_nodes(policy: &Policy, faults: &mut Faults) {
     let domain = domain(policy);
-    // By full name, and by short name for nodes listed with or without domain.
+    // Pool and listed name of each node: by full name, and by short name for nodes listed without
+    // or with domain.
     let mut by_full_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut by_bare_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();
     let mut by_short_name: BTreeMap<String, (&str, &str)> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Tests: the faults of the shipped policy (`Policy::default`) after small changes, and the faults
 //! of small documents.
 
-use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount, SharePolicy, UserPolicy};
+use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount, QueueTree, UserPolicy};
 use serde_json::json;
 
 use super::*;
@@ -136,10 +136,10 @@ fn a_node_is_listed_once_under_its_short_or_long_name() {
 
 #[test]
 fn patterns_compile_and_are_unique() {
-    let faults_of_patterns = |all: [&str; 2]| {
+    let faults_of_patterns = |[pattern_a, pattern_b]: [&str; 2]| {
         faults_after(|policy| {
-            pool_mut(policy, "a").pattern = Some(all[0].into());
-            pool_mut(policy, "b").pattern = Some(all[1].into());
+            pool_mut(policy, "a").pattern = Some(pattern_a.into());
+            pool_mut(policy, "b").pattern = Some(pattern_b.into());
         })
     };
     assert_eq!(faults_of_patterns(["n.*", "m.*"]), Vec::<String>::new());
@@ -319,7 +319,6 @@ fn a_document_without_pools_or_classes_is_a_fault() {
     let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
     assert_eq!(pointers, ["/classes", "/pools"]);
     assert_eq!(read(Document::from(json!([]))).unwrap_err()[0].pointer, "");
-    assert_eq!(SharePolicy::FairShare.as_str(), "FAIR_SHARE");
 }
 
 #[test]
@@ -350,10 +349,9 @@ fn mounts_are_directories_and_unique() {
     );
 }
 
-/// The API type `QueueTree` describes the document of queues that a policy contains.
-#[test]
-fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
-    let document = serde_json::json!({
+/// Returns a document of queues that uses most features.
+fn queue_document() -> serde_json::Value {
+    json!({
         "queues": { "a": {
             "submit_acl": "ann staff", "sort": "fair", "preemption": "fence",
             "priority_policy": "fence", "priority_offset": -3, "max_applications": 4,
@@ -365,11 +363,15 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
             "filter": { "type": "deny", "users": ["eve"] } }],
         "node_sort": { "policy": "binpacking", "weights": { "vcore": 2 } },
         "preemption": false, "reservation_ms": 1000,
-    });
-    let described: hayward_rm_scheduler_api::policy::QueueTree =
-        serde_json::from_value(document.clone()).unwrap();
+    })
+}
+
+/// The API type `QueueTree` describes the document of queues that a policy contains.
+#[test]
+fn the_api_type_reads_and_writes_a_document_of_queues() {
+    let described: QueueTree = serde_json::from_value(queue_document()).unwrap();
     let mut policy = Policy::default();
-    pool_mut(&mut policy, "batch").queues = Some(document);
+    pool_mut(&mut policy, "batch").queues = Some(queue_document());
     assert_eq!(faults(&policy), []);
     pool_mut(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
     assert_eq!(
@@ -379,14 +381,23 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
     );
     assert!(crate::Rules::new(&policy).queues.contains_key("batch"));
     assert!(crate::notes(&policy).is_empty());
+}
 
-    pool_mut(&mut policy, "batch").parent = Some("default".to_owned());
+#[test]
+fn only_root_pools_have_queues() {
+    let mut policy = Policy::default();
+    let batch = pool_mut(&mut policy, "batch");
+    batch.queues = Some(queue_document());
+    batch.parent = Some("default".to_owned());
     let pointers: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
     assert_eq!(pointers, ["/pools/batch/queues"]);
     assert!(crate::Rules::new(&policy).queues.is_empty());
+}
 
+#[test]
+fn classes_in_a_pool_with_queues_get_a_note() {
     let mut policy = Policy::default();
-    pool_mut(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a": {} } }));
+    pool_mut(&mut policy, "default").queues = Some(json!({ "queues": { "a": {} } }));
     assert_eq!(faults(&policy), []);
     let notes = crate::notes(&policy);
     assert_eq!(
@@ -394,7 +405,12 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
         5,
         "one note for each class of the pool: {notes:?}"
     );
-    pool_mut(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a~": 3 } }));
+}
+
+#[test]
+fn faults_of_queues_name_their_pool() {
+    let mut policy = Policy::default();
+    pool_mut(&mut policy, "default").queues = Some(json!({ "queues": { "a~": 3 } }));
     let found = faults(&policy);
     assert!(
         found

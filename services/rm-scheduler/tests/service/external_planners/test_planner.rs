@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 /// Returns the response to a request: status, `Location` header if any, and body.
 type Responder = Box<dyn Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send>;
 
+/// An HTTP server that records all requests.
 #[derive(Clone)]
 pub struct TestPlanner {
     pub url: String,
@@ -44,6 +45,7 @@ impl TestPlanner {
         planner
     }
 
+    /// Sets the responses, as JSON.
     pub fn respond_with(&self, responder: impl Fn(&Value) -> Value + Send + 'static) {
         self.respond_raw(move |request| {
             let body = serde_json::to_vec(&responder(request)).unwrap();
@@ -51,6 +53,7 @@ impl TestPlanner {
         });
     }
 
+    /// Sets the responses, each with status, `Location` header if any, and body.
     pub fn respond_raw(
         &self,
         responder: impl Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send + 'static,
@@ -59,6 +62,7 @@ impl TestPlanner {
         *self.state.responder.lock() = Box::new(responder);
     }
 
+    /// Accepts further requests and does not respond.
     pub fn hang(&self) {
         *self.state.hangs.lock() = true;
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandEntry {
+/// Returns the only part of a gang with this number of members.
+fn gang_job(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandEntry {
     let mut demand = queued_job(id, user, queue, members);
     demand.size.memory_bytes = quanta * GIB;
     let gang = Gang {
@@ -13,9 +14,9 @@ fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandE
     demand
 }
 
-/// Returns a part of the data that the last round stored for the next: the `reservations`, or the
-/// nodes reserved for a `gang`. Returns `None` if that part is empty.
-async fn stored_part(fixture: &Fixture, pointer: &str) -> Option<Value> {
+/// Returns a field of the data that the last round stored for the next: the `reservations`, or the
+/// nodes reserved for a `gang`. Returns `None` if the field is empty.
+async fn stored_field(fixture: &Fixture, pointer: &str) -> Option<Value> {
     let sql = "select body::text from rm_scheduler.carried where kind = 'queues'";
     let row = fixture.rows(sql).await.into_iter().next()?;
     let body: Value = serde_json::from_str(&row).unwrap();
@@ -40,7 +41,7 @@ async fn until_space_is_reserved(fixture: &Fixture) -> Value {
         let oldest = plain.remove(0);
         fixture.report(&oldest, ContainerState::Ended);
         reserved = until("the space is used or reserved", async || {
-            let reserved = stored_part(fixture, GANG_NODES).await;
+            let reserved = stored_field(fixture, GANG_NODES).await;
             let all = fixture.allocations().await;
             let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
             let taken = ended && count_held(&all, "job_plain") == 8;
@@ -67,8 +68,8 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     until_running(&fixture, "job_plain", 8).await;
     fixture
         .neighbours
-        .submit(&gang("job_gang", "ben", "root.c", 3, 2));
-    let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| {
+        .submit(&gang_job("job_gang", "ben", "root.c", 3, 2));
+    let waits = |it: &VerdictEntry| {
         it.reason == WaitReason::GangIncomplete
             && it.detail.contains("space for all of it is reserved")
     };
@@ -79,7 +80,7 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     fixture.restart().await;
     fixture.settle().await;
     assert_eq!(
-        stored_part(&fixture, GANG_NODES).await,
+        stored_field(&fixture, GANG_NODES).await,
         Some(reserved.clone())
     );
     let viewer = fixture.client("viewer");
@@ -112,7 +113,7 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     let has_started = |all: &Allocations| count_held(all, "job_gang") == 3;
     all = fixture.until("the start of the gang", has_started).await;
     assert_eq!(count_held(&all, "job_gang"), 3);
-    assert_eq!(stored_part(&fixture, GANG_NODES).await, None);
+    assert_eq!(stored_field(&fixture, GANG_NODES).await, None);
     replay_all_rounds(&fixture).await;
 }
 
@@ -129,7 +130,7 @@ async fn space_for_a_guaranteed_gang_is_freed_at_once() {
     until_running(&fixture, "job_plain", 8).await;
     fixture
         .neighbours
-        .submit(&gang("job_gang", "ann", "root.b", 2, 2));
+        .submit(&gang_job("job_gang", "ann", "root.b", 2, 2));
     let has_victim = |all: &Allocations| {
         allocations_of(all, "job_plain")
             .iter()
@@ -179,7 +180,7 @@ async fn a_reservation_of_waiting_work_survives_a_restart() {
     large.size.memory_bytes = 4 * GIB;
     fixture.neighbours.submit(&large);
     let before = until("a reserved node", async || {
-        stored_part(&fixture, RESERVATIONS).await
+        stored_field(&fixture, RESERVATIONS).await
     })
     .await;
     fixture.restart().await;
@@ -190,5 +191,5 @@ async fn a_reservation_of_waiting_work_survives_a_restart() {
         .await
         .unwrap();
     assert_eq!(found.pools[0].kept, 1);
-    assert_eq!(stored_part(&fixture, RESERVATIONS).await, Some(before));
+    assert_eq!(stored_field(&fixture, RESERVATIONS).await, Some(before));
 }

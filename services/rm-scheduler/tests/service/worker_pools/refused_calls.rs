@@ -9,7 +9,7 @@ use http::header::IF_MATCH;
 use http::{HeaderName, Method};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, create, faults_of, pool_order, problem_code};
+use super::test_owner::{Owner, create, faults_of, pool_order, problem_code};
 use crate::service::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]

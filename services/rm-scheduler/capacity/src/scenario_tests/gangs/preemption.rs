@@ -257,8 +257,8 @@ fn a_quota_is_reserved_only_for_the_needs_and_the_lifetime_of_a_reservation() {
 /// A gang has a reservation without victims, and small work fills the quota of its queue.
 #[test]
 fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
-    let a = json!({"resources": {"max": {"vcore": 4}}});
-    let root = json!({"submit_acl": "*", "queues": {"a": a, "b": {}}});
+    let limited = json!({"resources": {"max": {"vcore": 4}}});
+    let root = json!({"submit_acl": "*", "queues": {"a": limited, "b": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for name in ["n1", "n2"] {
         fixture.add_node(name, &[("vcore", 4 * VCORE)]);
@@ -336,6 +336,7 @@ fn a_reservation_does_not_end_while_its_victims_leave() {
 #[test]
 fn a_gang_with_a_lapsed_reservation_preempts_nothing_for_twice_as_long() {
     let mut fixture = fixture_with_slow_victims();
+    // The reservation lasts two lifetimes of 300 s, because its victims are still leaving.
     for round in 1..120 {
         fixture.advance(10_000);
         let plan = fixture.plan();
@@ -363,7 +364,7 @@ fn a_replacement_node_counts_as_freed_only_with_victims() {
     let before: Vec<String> = fixture
         .reserved_space()
         .iter()
-        .map(|it| it.0.to_owned())
+        .map(|(node, _)| (*node).to_owned())
         .collect();
     let name = node_name(&before[0]);
     fixture.snapshot.nodes.get_mut(&name).unwrap().takes_work = false;

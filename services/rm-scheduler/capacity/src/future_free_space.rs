@@ -1,4 +1,6 @@
-//! Free space of nodes after some of their allocations have left.
+//! Future free space of nodes: the space that remains when some of the allocations have left.
+//! Preemption computes it after all vacated allocations have left, and gang reservations after all
+//! jobs have ended.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +8,7 @@ use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    resource_vec::{Vector, add, subtract},
+    resource_vec::{GPU, Vector, add, subtract},
     round_state::{Placed, RoundState},
 };
 
@@ -54,16 +56,16 @@ impl Occupancy {
     }
 }
 
-/// Usage of a node in the future.
+/// Capacity and remaining usage of one node in the future. The difference is its free space.
 #[derive(Clone)]
-pub(crate) struct FutureNode {
+pub(crate) struct FutureFreeSpace {
     capacity: Vector,
     used: Vector,
     /// Thousandths in use per gpu.
     gpus: BTreeMap<u64, u64>,
 }
 
-impl FutureNode {
+impl FutureFreeSpace {
     fn empty(round: &RoundState, node: usize) -> Self {
         Self {
             capacity: round.nodes.node_states[node].capacity.clone(),
@@ -76,7 +78,9 @@ impl FutureNode {
     pub fn after_vacates(round: &RoundState, occupancy: &Occupancy, node: usize) -> Self {
         let mut future = Self::empty(round, node);
         let node_state = &round.nodes.node_states[node];
-        if node_state.capacity[3] > 0 {
+        // The usage per gpu is counted again from the allocations that stay. Nodes without gpus
+        // skip that, because the sums of all resources are copied below.
+        if node_state.capacity[GPU] > 0 {
             let staying = occupancy
                 .allocations_on(node)
                 .filter(|index| !round.allocation_states[*index].is_leaving);
@@ -93,8 +97,8 @@ impl FutureNode {
         future
     }
 
-    /// Computes the free space after everything has left that ends by itself, such as jobs.
-    /// Processes of services, fixed work, work of other planners and work of this application stay.
+    /// Computes the free space after all jobs have ended. Processes of services, fixed work, work
+    /// of other planners and work of this application stay.
     pub fn after_jobs_end(
         round: &RoundState,
         occupancy: &Occupancy,
@@ -137,13 +141,13 @@ impl FutureNode {
     pub fn charge(&mut self, vector: &[u64], gpus: &[u64]) {
         add(&mut self.used, vector);
         for gpu in gpus {
-            *self.gpus.entry(*gpu).or_default() += vector[3].min(GPU_MILLI);
+            *self.gpus.entry(*gpu).or_default() += vector[GPU].min(GPU_MILLI);
         }
     }
 
-    /// Places the resources, which must fit.
+    /// Places one process, which must fit. It gets the fullest gpus on which it fits.
     pub fn place(&mut self, vector: &[u64]) {
-        let (count, per_gpu) = (vector[3].div_ceil(GPU_MILLI), vector[3].min(GPU_MILLI));
+        let (count, per_gpu) = (vector[GPU].div_ceil(GPU_MILLI), vector[GPU].min(GPU_MILLI));
         let mut fitting: Vec<(u64, u64)> = self
             .free_gpus()
             .filter(|(free, _)| *free >= per_gpu)
@@ -162,22 +166,23 @@ impl FutureNode {
         subtract(&mut self.used, &allocation_state.vector);
         for gpu in &allocation_state.allocation.gpus {
             let used = self.gpus.entry(*gpu).or_default();
-            *used = used.saturating_sub(allocation_state.vector[3].min(GPU_MILLI));
+            *used = used.saturating_sub(allocation_state.vector[GPU].min(GPU_MILLI));
         }
     }
 
+    /// Returns true if one process with these needs fits, also on the gpus.
     pub fn fits(&self, needed: &[u64]) -> bool {
         let amounts = self.used.iter().zip(&self.capacity).zip(needed);
         let mut amounts =
             amounts.map(|((used, capacity), needed)| used.saturating_add(*needed) <= *capacity);
-        amounts.all(|fits| fits) && self.has_gpus(needed[3])
+        amounts.all(|fits| fits) && self.has_gpus(needed[GPU])
     }
 
     /// Returns the free thousandths and the index of each gpu.
     fn free_gpus(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let devices = 0..self.capacity[3].div_ceil(GPU_MILLI);
+        let devices = 0..self.capacity[GPU].div_ceil(GPU_MILLI);
         devices.map(|gpu| {
-            let capacity_milli = self.capacity[3]
+            let capacity_milli = self.capacity[GPU]
                 .saturating_sub(gpu * GPU_MILLI)
                 .min(GPU_MILLI);
             let used = self.gpus.get(&gpu).copied().unwrap_or(0);
@@ -185,6 +190,7 @@ impl FutureNode {
         })
     }
 
+    /// Returns true if enough gpus have space. A process that needs a gpu or more gets whole gpus.
     fn has_gpus(&self, milli: u64) -> bool {
         let (count, per_gpu) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
         let fitting = || self.free_gpus().filter(|(free, _)| *free >= per_gpu);

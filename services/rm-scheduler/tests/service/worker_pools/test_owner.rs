@@ -1,4 +1,4 @@
-//! A worker pool for tests, and the calls of its owner.
+//! The owner of a worker pool, for tests: it creates the pool and makes all calls of an owner.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::super::fixture::{Allocations, Fixture, is_staying};
 use super::super::neighbours::container;
 
+/// Returns the order for a managed pool that tolerates any number of failures.
 pub fn pool_order(size: i64) -> PoolOrder {
     PoolOrder {
         job_id: "my job".into(),
@@ -191,6 +192,7 @@ impl Owner {
     }
 }
 
+/// Creates a pool. A repeated call with the same key creates no second pool.
 pub async fn create(
     fixture: &Fixture,
     order: &PoolOrder,

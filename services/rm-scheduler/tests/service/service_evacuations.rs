@@ -1,5 +1,6 @@
-//! Tests of drains and evacuations of services. A process leaves its node only after a successor is
-//! reserved elsewhere. Without a successor the process leaves when the deadline has passed.
+//! Tests of drains and evacuations of nodes with processes of services. A process leaves its node
+//! only after a successor is reserved elsewhere. Without a successor the process leaves when the
+//! deadline has passed.
 
 use hayward_blocklist_api::{BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
@@ -26,6 +27,7 @@ async fn start_on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
     (fixture, demand, old)
 }
 
+/// Waits until the clearing names this blocker.
 async fn until_blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> ClearingEntry {
     let has_blocker = |it: &ClearingEntry| it.blockers.iter().any(|it| it.why == why);
     fixture
@@ -51,7 +53,7 @@ async fn until_successor(fixture: &Fixture, old: &AllocationEntry) -> Allocation
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() {
+async fn a_drained_process_is_vacated_when_its_successor_is_reserved() {
     let (mut fixture, _, old) = start_on_n1().await;
     drain(&fixture, "n1", 4, drain_order(1));
     let stuck = until_blocker(&fixture, "drain/n1", BlockerReason::NoPlace).await;
@@ -102,10 +104,10 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_explains_it() {
-    for blocked in [true, false] {
+    for is_blocked in [true, false] {
         let (fixture, _, old) = start_on_n1().await;
         let end = SystemClock.now().plus_ms(2_000);
-        let (key, reason) = if blocked {
+        let (key, reason) = if is_blocked {
             let mut item = block(BlockKind::Node, "n1", None);
             item.evacuation = EvacuationPolicy::Graceful { grace_ms: 2_000 };
             fixture.neighbours.block(&item);
@@ -178,6 +180,7 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
     );
 }
 
+/// Submits an active process that may use `n1` and `n3`, and its standby that may use `n2`.
 fn submit_with_standby(fixture: &Fixture) -> DemandEntry {
     let apart = Apart {
         group: WORK.parse().unwrap(),

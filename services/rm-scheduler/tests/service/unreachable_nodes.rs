@@ -71,8 +71,9 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     fixture.restart().await;
     fixture.settle().await;
     let all = fixture.allocations().await;
-    let mine = allocations_of(&all, "svc_a.0");
-    assert!(mine.len() == 1 && is_unreachable(&mine[0]), "{mine:#?}");
+    let waiting = allocations_of(&all, "svc_a.0");
+    let is_waiting = waiting.len() == 1 && is_unreachable(&waiting[0]);
+    assert!(is_waiting, "{waiting:#?}");
     fixture.neighbours.blocks.remove(&format!("node/{node}"));
 
     fixture.neighbours.node(node, 2);

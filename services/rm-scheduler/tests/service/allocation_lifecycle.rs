@@ -1,4 +1,4 @@
-//! Tests of the life of allocations: from the grant over the reported states to the removal.
+//! Tests of the life cycle of allocations: from the grant over the reported states to the removal.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundList;
@@ -28,6 +28,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
             .followers
             .iter()
             .any(|follower| follower.fault.is_some());
+        // There are five publications of neighbours, and that of the containers does not respond.
         (answered.count() == 4 && faulty).then_some(())
     })
     .await;
@@ -67,15 +68,15 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     ] {
         fixture.report(&first, reported);
         fixture
-            .until_one("job_a", "has the reported state", |e| {
-                e.id == first.id && e.state == state
+            .until_one("job_a", "has the reported state", |entry| {
+                entry.id == first.id && entry.state == state
             })
             .await;
     }
     fixture.report(&first, ContainerState::Ended);
     let ended = |all: &super::fixture::Allocations| {
         all.get(first.id.as_str())
-            .is_some_and(|e| e.state == AllocationState::Ended)
+            .is_some_and(|entry| entry.state == AllocationState::Ended)
     };
     let all = fixture
         .until("a successor", |all| ended(all) && all.len() == 3)
@@ -113,7 +114,7 @@ async fn withdrawn_work_leaves_and_is_removed() {
     fixture.until_verdict("job_a", WaitReason::Satisfied).await;
     fixture.neighbours.demand.remove("job_a");
     let leaving = fixture
-        .until_one("job_a", "is vacated", |e| e.vacate.is_some())
+        .until_one("job_a", "is vacated", |entry| entry.vacate.is_some())
         .await;
     let vacate = leaving.vacate.as_ref().unwrap();
     assert_eq!(
@@ -124,7 +125,9 @@ async fn withdrawn_work_leaves_and_is_removed() {
 
     fixture.report(&held, ContainerState::Stopping);
     fixture
-        .until_one("job_a", "stops", |e| e.state == AllocationState::Stopping)
+        .until_one("job_a", "stops", |entry| {
+            entry.state == AllocationState::Stopping
+        })
         .await;
     fixture.report(&held, ContainerState::Ended);
     fixture
@@ -178,7 +181,7 @@ async fn a_job_starts_small_and_doubles_up_to_its_share() {
         .iter()
         .rev()
         .map(|round| round.grants.len())
-        .filter(|n| *n > 0)
+        .filter(|grants| *grants > 0)
         .collect();
     assert_eq!(growth, [2, 2, 4, 8, 16, 32, 64, 72]);
     assert!(

@@ -1,4 +1,5 @@
-//! Tests of the rules of worker pools, as owners see them: deadlines, failures, modes and ends.
+//! Tests of worker pools as their owners see them: deadlines and failures of workers, changes of
+//! the owner, standalone pools, and the end of a pool.
 
 use hayward_blocklist_api::BlockKind;
 use hayward_container_manager_api::ContainerState;
@@ -13,7 +14,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, create, end_with_error, pool_order, problem_code};
+use super::test_owner::{Owner, create, end_with_error, pool_order, problem_code};
 use crate::service::fixture::Fixture;
 use crate::service::neighbours::{block, node};
 

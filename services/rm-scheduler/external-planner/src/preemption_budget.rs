@@ -11,6 +11,7 @@ use crate::pool_view::PoolView;
 pub(crate) struct PreemptionBudget<'a> {
     /// One account per pool of the tree.
     pools: BTreeMap<&'a str, Account>,
+    /// Quanta of all nodes in the pools of the tree.
     tree_quanta: u64,
     /// Quanta preempted from each user within the last hour, in all pools of the tree.
     users: BTreeMap<&'a UserName, u64>,
@@ -65,6 +66,7 @@ impl<'a> PreemptionBudget<'a> {
         budget
     }
 
+    /// Charges the preemption to the pool and to the user.
     fn charge(&mut self, pool: &str, user: &'a UserName, quanta: u64) {
         if let Some(account) = self.pools.get_mut(pool) {
             account.spent = account.spent.saturating_add(quanta);

@@ -1,5 +1,5 @@
-//! Tests of explanations in verdicts: reasons, changes that unblock work, and receipts of
-//! preemptions.
+//! Tests of verdicts, and of the receipts of preemptions in them. A receipt names the preempted
+//! process, the work that it was preempted for (the beneficiary), and whether that work started.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundView;
@@ -120,18 +120,17 @@ async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
     for entry in &leaving {
         fixture.report(entry, ContainerState::Ended);
     }
-    let ended = |receipt: &Receipt| {
-        let is_ended = matches!(&receipt.outcome,
-            Outcome::NotStarted { detail, .. } if detail == "job_b ended first");
-        is_ended.then_some(())
+    let has_ended_first = |receipt: &Receipt| {
+        matches!(&receipt.outcome,
+            Outcome::NotStarted { detail, .. } if detail == "job_b ended first")
     };
     fixture
         .until_verdict_matches("job_a", "has only receipts without a start", |verdict| {
-            verdict.receipts.iter().all(|it| ended(it).is_some())
+            verdict.receipts.iter().all(has_ended_first)
         })
         .await;
     let round = fixture.round_of(&verdict.receipts[0]).await;
-    assert!(round.receipts.iter().all(|it| ended(it).is_some()));
+    assert!(round.receipts.iter().all(has_ended_first));
 }
 
 #[tokio::test(flavor = "multi_thread")]
