@@ -40,6 +40,7 @@ pub enum Part {
     Vacate(usize),
 }
 
+/// A part of a plan that breaks a rule, and the rule that it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{part:?}: {fault}")]
 pub struct Violation {
@@ -180,6 +181,7 @@ impl Holdings {
     }
 }
 
+/// Checks one vacate: its target, and its reason. Adds the allocation to `vacated`.
 fn check_vacate<'a>(
     snapshot: &Snapshot,
     holdings: &Holdings,
@@ -296,15 +298,11 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
         }
         WorkKind::Service | WorkKind::Reservation => class.policy != Policy::FairShare,
     };
-    let is_fair_share = |name: &String| {
-        snapshot
-            .classes
-            .get(name)
-            .is_some_and(|class| class.policy == Policy::FairShare)
-    };
     let default_applies = match &demand.class {
         None => true,
-        Some(name) => demand.kind == WorkKind::Service && is_fair_share(name),
+        Some(name) => {
+            demand.kind == WorkKind::Service && is_fair_share_class(snapshot.classes.get(name))
+        }
     };
     let is_debug_class = demand.class.as_ref().is_some_and(|requested| {
         let requested = snapshot.classes.get(requested);
@@ -394,6 +392,7 @@ fn may_use_pool(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
     false
 }
 
+/// Checks that the quanta and the size of a grant are those that its work and class require.
 fn check_size(
     snapshot: &Snapshot,
     grant: &Grant,

@@ -44,6 +44,7 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
         return;
     }
     let potentially_needy_work = potentially_needy(state, tree, queue);
+    // The queue from before preemption gives the same work as the present queue.
     debug_assert!({
         let rebuilt = potentially_needy(state, tree, &to_serve_in_order(state, tree));
         rebuilt == potentially_needy_work
@@ -182,26 +183,35 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
     needy
 }
 
-/// Cache of the shares that weights alone give: equal for all work of a user in a class.
+/// Cache of the weighted shares, in quanta of one piece of work. A weighted share follows from the
+/// weights alone, so it is equal for all work of a user in a class.
 #[derive(Default)]
 struct WeightedShares {
-    /// Class that was read last, and the share of the user in this class, by user.
-    by_user: TypedVec<UserIx, (Option<ClassIx>, u64)>,
+    by_user: TypedVec<UserIx, CachedShare>,
     /// Least share of any user, by class.
     least_shares: TypedVec<ClassIx, Option<u64>>,
+}
+
+/// Share of the work of one user, in the class of the last lookup.
+#[derive(Clone, Copy, Default)]
+struct CachedShare {
+    class: Option<ClassIx>,
+    quanta: u64,
 }
 
 impl WeightedShares {
     fn share_of(&mut self, state: &RoundState, work: WorkIx) -> u64 {
         let (class, user) = (state.work[work].class, state.work_record(work).user);
         if self.by_user.is_empty() {
-            self.by_user.resize(state.index.user_count(), (None, 0));
+            let user_count = state.index.user_count();
+            self.by_user.resize(user_count, CachedShare::default());
         }
         let cached = &mut self.by_user[user];
-        if cached.0 != class {
-            *cached = (class, state.weighted_share(work));
+        if cached.class != class {
+            let quanta = state.weighted_share(work);
+            *cached = CachedShare { class, quanta };
         }
-        cached.1
+        cached.quanta
     }
 
     /// Returns whether `quanta` is below the least share of any user in the class.

@@ -12,8 +12,17 @@ pub mod evacuation;
 
 use hayward_vocabulary::WorkKind;
 
-use crate::{index::faulty_allocations::find_fault, state::RoundState};
+use crate::{
+    ids::NodeIx,
+    index::{
+        faulty_allocations::find_fault,
+        growth_cap::{self, HeldCounts},
+        node_space::NodeSpace,
+    },
+    state::RoundState,
+};
 
+/// Vacates the faulty allocations, and applies the consequences to their work.
 pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
     for allocation in index.faulty.iter().copied() {
@@ -35,5 +44,54 @@ fn end_work_without_process(state: &mut RoundState) {
         if is_single_process && work_state.leaving > 0 && work_state.current == 0 {
             state.work[work].ended = true;
         }
+    }
+}
+
+impl RoundState<'_> {
+    /// Removes faulty allocations from the counts, caps and space of this round.
+    fn apply_faults(&mut self) {
+        let index = self.index;
+        for allocation in index.faulty.iter().copied() {
+            let record = &index.allocations[allocation];
+            let is_open = record.node.is_none_or(|node| self.nodes[node].schedulable);
+            // Without this setting, `resting` is 0.
+            if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
+                && !record.leaving
+                && !is_open
+            {
+                self.work[work].resting -= 1;
+            }
+            if let Some(work) = record.work {
+                let work_state = &self.work[work];
+                let held = HeldCounts {
+                    current: work_state.current,
+                    leaving: work_state.leaving,
+                    ..index.work[work].usage.held_counts()
+                };
+                let cap = growth_cap::compute_cap(index, work, held);
+                let parts = cap.parts(index, work, held);
+                let current = work_state.current;
+                let work_state = &mut self.work[work];
+                (work_state.cap, work_state.process_count_before) = (cap, current);
+                self.changed_caps.insert(work, (cap, parts));
+            }
+            if let Some(node) = record.node.filter(|_| record.fixed) {
+                let space = self.compute_space_without_fixed(node);
+                self.changed_space.insert(node, space);
+            }
+        }
+    }
+
+    fn compute_space_without_fixed(&self, node: NodeIx) -> NodeSpace {
+        let ignores_leaving = self.settings.count_what_fits;
+        let node_record = self.node_record(node);
+        let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
+        for allocation in node_record.allocations.iter() {
+            let record = &self.allocations[allocation];
+            if record.fixed && !(self.leaving[allocation] && ignores_leaving) {
+                space.take(record.quanta, &record.size, &record.gpus);
+            }
+        }
+        space
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     state::{RoundState, hole_table::HoleTable},
 };
 use attainable_processes::ReachIndex;
-pub(crate) use fair_share::UserEntitlements;
+pub(crate) use fair_share::UserEntitlementCache;
 
 /// Holes of each pool. Space of fixed allocations, which no work can take, is not included. Each
 /// group removes the holes that it uses before the next group is computed.
@@ -42,6 +42,7 @@ impl HoleTables {
         for ((pool, space), nodes) in &state.index.node_kinds {
             pools[*pool].add(space.quanta, *nodes);
         }
+        // Fixed allocations that depart in this round leave their space to other work.
         for (node, space) in &state.changed_space {
             let node_record = &state.index.nodes[*node];
             if let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) {
@@ -102,17 +103,17 @@ pub(crate) fn class_groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec
 /// all classes is sorted by age alone.
 pub(crate) fn work_by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
     let work_of_class = |class: &ClassIx| state.classes[*class].work();
-    let by_age = |work: &mut Vec<WorkIx>| {
+    let sort_by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age_key(*a).cmp(&state.age_key(*b)));
     };
     if state.settings.count_what_fits {
         let mut work = classes.iter().flat_map(work_of_class).collect();
-        by_age(&mut work);
+        sort_by_age(&mut work);
         return work;
     }
     let by_class = classes.iter().map(|class| {
         let mut work = work_of_class(class).collect();
-        by_age(&mut work);
+        sort_by_age(&mut work);
         work
     });
     by_class.flatten().collect()
@@ -122,7 +123,8 @@ pub(crate) fn work_by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> 
 #[derive(Default)]
 pub(crate) struct EntitlementCache {
     pub reach_index: ReachIndex,
-    pub users: UserEntitlements,
+    /// Entitlements of the users of FAIR_SHARE classes.
+    pub users: UserEntitlementCache,
 }
 
 impl EntitlementCache {
@@ -140,14 +142,15 @@ impl EntitlementCache {
     /// round computes them again.
     pub fn clear_users_after_rebuild(&mut self, index: &FleetIndex) {
         if index.rebuilt {
-            self.users = UserEntitlements::default();
+            self.users = UserEntitlementCache::default();
         }
     }
 }
 
+/// Computes the entitlements of all work in one tree of pools, group by group.
 pub(crate) fn compute(
     state: &mut RoundState,
-    user_entitlements: &mut UserEntitlements,
+    user_entitlements: &mut UserEntitlementCache,
     tree: PoolIx,
 ) {
     let mut tables = HoleTables::build(state);

@@ -13,7 +13,7 @@ mod allocated_quanta;
 mod change_order;
 mod gangs;
 mod justified_preemptions;
-mod node_space;
+mod nodes;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -25,17 +25,19 @@ pub use allocated_quanta::{Account, check_accounts};
 pub use change_order::Sequence;
 pub use gangs::check_gangs;
 pub use justified_preemptions::check_preemptions;
-pub use node_space::{BLOCKED, OVER_COMMIT, check_blocked_nodes, check_over_commit};
+pub use nodes::{BLOCKED, OVER_COMMIT, check_blocked_nodes, check_over_commit};
 pub use waits::{CONSERVING, EXPLAINED, WaitCheckInput, check_explanations, check_work_conserving};
 
 /// State that is retained from one check to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Gangs that hold only a part of their minimum, with the number of processes that they lack.
+    ///
+    /// The key is the application and the name of the gang.
     torn_gangs: Ages<(String, String), u64>,
     /// Waiting work, each with a node that could take it.
     suspicions: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
-    /// Last work for which a check searched a node. The next check continues after this work.
+    /// Last work for which a check searched for a node. The next check continues after this work.
     last_tried: Option<WorkId>,
 }
 

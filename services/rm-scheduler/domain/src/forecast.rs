@@ -27,7 +27,7 @@ use simulated_fleet::SimulatedFleet;
 
 /// Start of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Start {
+pub struct ProcessStart {
     /// Number of the round from now on. 1 is the next round.
     pub round: u64,
     pub work: WorkId,
@@ -39,7 +39,7 @@ pub struct Start {
 
 /// Departure of one process, which was vacated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leave {
+pub struct Departure {
     pub round: u64,
     pub allocation: AllocationId,
     pub work: WorkId,
@@ -61,8 +61,8 @@ pub struct Timeline {
     pub rounds: u64,
     /// True if further rounds would change nothing. False if the limit of rounds came first.
     pub settled: bool,
-    pub starts: Vec<Start>,
-    pub leaves: Vec<Leave>,
+    pub starts: Vec<ProcessStart>,
+    pub leaves: Vec<Departure>,
     /// Verdicts of the last round.
     pub verdicts: Verdicts,
     /// Shares of the last round.
@@ -93,7 +93,7 @@ pub struct Forecast {
 
 /// Numbers of processes of one piece of work, with and without the changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Move {
+pub struct ProcessCountChange {
     pub user: UserName,
     /// Class or queue of the work.
     pub class: String,
@@ -159,17 +159,19 @@ pub fn compare(
 
 impl Forecast {
     /// Returns the work whose final number of processes differs between the two timelines.
-    pub fn moves(&self) -> BTreeMap<WorkId, Move> {
-        let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
+    pub fn moves(&self) -> BTreeMap<WorkId, ProcessCountChange> {
+        let mut moves: BTreeMap<WorkId, ProcessCountChange> = BTreeMap::new();
         for (timeline, has_changes) in [(&self.without, false), (&self.with, true)] {
             for (work, (user, class, current)) in timeline.processes() {
-                let entry = moves.entry(work.clone()).or_insert_with(|| Move {
-                    user: user.clone(),
-                    class: class.clone(),
-                    now: self.now.get(work).copied().unwrap_or(0),
-                    without: 0,
-                    with: 0,
-                });
+                let entry = moves
+                    .entry(work.clone())
+                    .or_insert_with(|| ProcessCountChange {
+                        user: user.clone(),
+                        class: class.clone(),
+                        now: self.now.get(work).copied().unwrap_or(0),
+                        without: 0,
+                        with: 0,
+                    });
                 let count = if has_changes {
                     entry.class.clone_from(class);
                     &mut entry.with
@@ -179,7 +181,7 @@ impl Forecast {
                 *count = current;
             }
         }
-        moves.retain(|_, it| it.without != it.with);
+        moves.retain(|_, change| change.without != change.with);
         moves
     }
 }
@@ -268,19 +270,20 @@ impl Timeline {
             })
         });
         let queued = self.queued.iter();
-        shared.chain(queued.map(|(work, it)| (work, (&it.user, &it.queue, it.current))))
+        shared.chain(queued.map(|(work, item)| (work, (&item.user, &item.queue, item.current))))
     }
 
     fn record_round(&mut self, snapshot: &Snapshot, plan: &Plan) {
         let round = self.rounds;
-        self.starts.extend(plan.grants.iter().map(|grant| Start {
-            round,
-            work: grant.work.clone(),
-            user: grant.user.clone(),
-            class: grant.class.to_string(),
-            node: grant.node.clone(),
-            quanta: grant.quanta,
-        }));
+        self.starts
+            .extend(plan.grants.iter().map(|grant| ProcessStart {
+                round,
+                work: grant.work.clone(),
+                user: grant.user.clone(),
+                class: grant.class.to_string(),
+                node: grant.node.clone(),
+                quanta: grant.quanta,
+            }));
         let receipts: BTreeMap<&AllocationId, &Receipt> = plan
             .receipts
             .iter()
@@ -290,7 +293,7 @@ impl Timeline {
             let Some(allocation) = snapshot.allocations.get(&vacate.allocation) else {
                 continue;
             };
-            self.leaves.push(Leave {
+            self.leaves.push(Departure {
                 round,
                 allocation: vacate.allocation.clone(),
                 work: allocation.work.clone(),

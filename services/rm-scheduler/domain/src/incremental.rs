@@ -1,6 +1,7 @@
-//! Support for incremental rounds. The rows of a round are kept, and the next round computes only
-//! the rows that a delta affects.
+//! Support for incremental rounds. The rows of a round are retained, and the next round computes
+//! only the rows that a delta affects.
 //!
-//! Decisions are the same as without it. The tests compare each round with that of a new planner.
+//! The decisions equal those of a planner that computes all rows. The tests compare each
+//! round with that of a new planner.
 
 pub(crate) mod tracked_vec;

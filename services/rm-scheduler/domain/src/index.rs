@@ -14,20 +14,20 @@
 mod allocation_usage;
 mod allocations;
 mod apply_delta;
-mod derive;
+mod class_membership;
+mod class_users;
+mod delta_lookup;
+mod derived_fields;
 pub(crate) mod eligibility;
 pub(crate) mod faulty_allocations;
 pub(crate) mod growth_cap;
 pub mod largest_nodes;
-mod lookup;
 mod name_table;
+mod node_contents;
 pub(crate) mod node_space;
-mod node_usage;
 mod nodes;
 pub(crate) mod pool_tree;
-mod rows;
-mod user_work;
-mod users;
+mod records;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,12 +38,12 @@ use hayward_vocabulary::{NodeName, Quantum, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
 pub(crate) use crate::collections::id_list::IdList;
+pub(crate) use class_users::Users;
 use name_table::{NameHash, NameTable};
-pub(crate) use rows::{
+pub(crate) use records::{
     AllocationRecord, ClassRecord, DepartedWork, NodeRecord, PlacementConstraints, Shape,
     WorkListEdit, WorkRecord, WorkUsage,
 };
-pub(crate) use users::Users;
 
 use crate::{
     ids::{AllocIx, ClassIx, NodeIx, PoolIx, ShapeIx, TypedVec, UserIx, WorkIx},
@@ -53,6 +53,7 @@ use largest_nodes::LargestNodes;
 use node_space::NodeSpace;
 use pool_tree::Forest;
 
+/// All rows of the fleet, and the lists and sums that follow from them.
 #[derive(Default)]
 pub(crate) struct FleetIndex {
     policy: PolicyInputs,
@@ -193,6 +194,7 @@ impl FleetIndex {
         self.class_by_name.get(name).copied()
     }
 
+    /// Returns the quantum of the tree of a pool, or that of the policy if there is no pool.
     pub fn quantum(&self, pool: Option<PoolIx>) -> &Quantum {
         pool.map_or(&self.policy.quantum, |pool| &self.quantum_by_pool[pool])
     }

@@ -16,6 +16,7 @@ use crate::{
 };
 use candidates::collect_candidates;
 
+/// Grants the idle space of one tree.
 pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
     if !state.settings.lend_idle {
         return;

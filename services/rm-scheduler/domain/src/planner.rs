@@ -4,13 +4,13 @@
 //! 9 reports. Each step has a folder of its name, and its main file begins with its input, output
 //! and rules.
 
-mod carry_over;
+mod state_for_next_round;
 
 use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, EntitlementCache, UserEntitlements, attainable_processes, deficit},
+    entitlement::{self, EntitlementCache, UserEntitlementCache, attainable_processes, deficit},
     ids::PoolIx,
     index::FleetIndex,
     input::{
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-use carry_over::carry_over;
+use state_for_next_round::build_carried_state;
 
 /// Planner that divides the fleet by weights among classes, users and work, with fixed shares and
 /// whole nodes.
@@ -52,6 +52,7 @@ pub struct Rounds {
     cache: RoundCache,
     entitlement_cache: EntitlementCache,
     last_report: LastReport,
+    /// True if a round reports neither verdicts nor shares.
     skips_reports: bool,
 }
 
@@ -125,7 +126,7 @@ impl Rounds {
         deficit::record_rates(&mut state, &entitlement_cache.users);
         entitlement_cache.clear_users_after_rebuild(index);
         state.update_future_holes();
-        // 9. Verdicts and shares are reported, and state is carried over to the next round.
+        // 9. Verdicts and shares are reported, and state is passed on to the next round.
         let last_report = (!self.skips_reports).then_some(&mut self.last_report);
         let conclusion = conclude(last_report, &mut state);
         state.close(&mut self.cache, conclusion.needy);
@@ -188,7 +189,7 @@ impl Rounds {
 /// Plans one tree of pools. Trees are independent of each other, except for allotments.
 fn plan_tree(
     state: &mut RoundState,
-    user_entitlements: &mut UserEntitlements,
+    user_entitlements: &mut UserEntitlementCache,
     tree: PoolIx,
     on_phase_end: &mut dyn FnMut(Phase),
 ) {
@@ -231,7 +232,7 @@ struct Conclusion {
     needy: Needy,
 }
 
-/// Reports the changes, if reports are wanted, and collects grants and carried rows.
+/// Reports the changes, if reports are wanted, and collects the grants and the state for the next round.
 fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Conclusion {
     let deficits = std::mem::take(&mut state.deficits);
     let state = &*state;
@@ -239,7 +240,7 @@ fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Con
         Some(last_report) => last_report.report(state),
         None => (Vec::new(), None),
     };
-    let (carried, needy) = carry_over(state, deficits);
+    let (carried, needy) = build_carried_state(state, deficits);
     let grants = state.grants();
     Conclusion {
         verdicts,

@@ -16,6 +16,7 @@
 //! entitlement of its owner.
 
 mod clear_node;
+mod squatters;
 
 use hayward_vocabulary::{Size, WorkKind};
 
@@ -28,6 +29,7 @@ use crate::{
     },
 };
 
+/// Preempts in one tree for the waiting work of the queue.
 pub(crate) fn preempt(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !state.settings.evict_for_somebody {
         if state.settings.relieve_shrunken {
@@ -41,7 +43,7 @@ pub(crate) fn preempt(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]
             state.record_budget_stop(queued.work, budget_stop.clone());
         }
         if state.settings.squatters_go_home {
-            clear_node::send_all_squatters_home(state, queue);
+            squatters::send_all_squatters_home(state, queue);
         }
         return;
     }
@@ -52,6 +54,13 @@ pub(crate) fn preempt(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]
         relieve_shrunken_nodes(state, tree);
     }
     clear_node::clear_for_waiting_work(state, tree, queue);
+}
+
+/// Returns whether the work is entitled to more processes than it has. Work of RESERVE classes gets
+/// its nodes in another way.
+fn is_waiting(state: &RoundState, queued: QueuedWork) -> bool {
+    let work_state = &state.work[queued.work];
+    queued.policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
 }
 
 /// Shrinks work to its entitlement. Returns the budget that stopped it, if one did.
@@ -97,17 +106,17 @@ fn cheapest_allocations(state: &RoundState, work: WorkIx, count: u64) -> Vec<All
     allocations
 }
 
-/// Vacates the cheapest allocations. With `own_limit`, the limit of the work itself is the reason,
-/// so that this is no preemption.
+/// Vacates the cheapest allocations. If `is_own_limit`, the limit of the work itself is the reason,
+/// and this is no preemption.
 fn vacate_cheapest(
     state: &mut RoundState,
     work: WorkIx,
     count: u64,
-    own_limit: bool,
+    is_own_limit: bool,
     detail: &str,
 ) {
     for allocation in cheapest_allocations(state, work, count) {
-        if own_limit || state.allocations[allocation].fixed {
+        if is_own_limit || state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.to_owned());
         } else {
             state.preempt(allocation, None, detail.to_owned());

@@ -89,7 +89,7 @@ impl LastReport {
         let dirty: Vec<WorkIx> = state.work.dirty().collect();
         let unsettled = changed.iter().map(|item| &item.work);
         row::prefetch(state, &self.rows, unsettled.chain(&dirty).copied());
-        self.pools.count_wishes(state, dirty.iter().copied());
+        self.pools.count_demand(state, dirty.iter().copied());
         changed.reserve(dirty.len());
         let live = dirty.into_iter().filter(|work| state.index.is_live(*work));
         changed.extend(live.map(|work| ChangedWork {
@@ -99,6 +99,7 @@ impl LastReport {
         changed
     }
 
+    /// Updates the rows of this work and all sums. Returns what changed.
     fn report_changed<'a>(
         &mut self,
         state: &RoundState<'a>,
@@ -164,7 +165,7 @@ impl LastReport {
         self.rows.resize_with(len, Row::default);
         self.user_totals = row::fill_rows(state, &mut self.rows);
         let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
-        pools.count_wishes(state, state.work.indices());
+        pools.count_demand(state, state.work.indices());
         self.sums = shares::compute_sums(state, pools, user_totals);
     }
 

@@ -8,19 +8,19 @@ mod allotment;
 mod anti_affinity;
 pub mod budget;
 mod demand_by_shape;
-mod derived;
+mod derived_sets;
 mod future_space;
 mod grants;
 pub(crate) mod hole_table;
 pub(crate) mod idle_trees;
 mod large_holders;
 mod needy;
+mod node_and_work_state;
 mod node_index;
 mod open_round;
 pub(crate) mod permanent_reasons;
 pub(crate) mod preemption_order;
 mod process_counts;
-mod rows;
 pub(crate) mod serve_order;
 pub(crate) mod whole_nodes;
 
@@ -49,14 +49,14 @@ use crate::{
 };
 
 use budget::{BudgetStop, OpenBudget};
-use derived::DerivedSets;
+use derived_sets::DerivedSets;
 use grants::NewGrant;
 use idle_trees::TreeOutcome;
 
 pub(crate) use needy::Needy;
+pub(crate) use node_and_work_state::{NodeState, Reservation, WorkShape, WorkState};
 pub(crate) use node_index::NodeIndex;
-pub(crate) use process_counts::Amounts;
-pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
+pub(crate) use process_counts::ProcessCounts;
 
 /// Rows and caches that one round passes on to the next.
 #[derive(Default)]
@@ -78,6 +78,7 @@ impl RoundCache {
     }
 }
 
+/// The index with the decisions of this round so far.
 pub(crate) struct RoundState<'a> {
     pub snapshot: &'a Snapshot,
     pub settings: &'a Settings,
@@ -123,6 +124,7 @@ pub(crate) struct RoundState<'a> {
     pub derived: DerivedSets,
 }
 
+/// A class, with its part of the results of the entitlement step.
 pub(crate) struct ClassState<'a> {
     pub name: &'a str,
     pub class: &'a Class,
@@ -130,7 +132,7 @@ pub(crate) struct ClassState<'a> {
     pub pool: Option<PoolIx>,
     pub users: &'a Users,
     /// Processes that the class is entitled to, by size.
-    pub entitlement: Amounts,
+    pub entitlement: ProcessCounts,
     /// Quanta that weights alone give to the class.
     pub weighted_share: u64,
     /// Quanta that each user is entitled to, in the order of `users`.

@@ -4,11 +4,12 @@
 mod avoided_nodes;
 mod closed_nodes;
 mod digests;
-mod dimensions;
-mod examples;
 pub(crate) mod fixture;
 mod invariants;
+mod plan_check;
 pub(crate) mod properties;
 pub(crate) mod random_fleets;
-mod rules;
+mod resource_dimensions;
 mod setting_effects;
+mod spec_examples;
+mod spec_rules;

@@ -30,11 +30,13 @@ pub struct ServiceState {
 
 /// Measured rounds of the same kind, sorted by elapsed time.
 #[derive(Default)]
-pub struct RoundSamples(Vec<Round>);
+pub struct RoundSamples {
+    samples: Vec<RoundSample>,
+}
 
 /// Cost and counts of one round. Plans are not stored: a service drops a plan before the next
 /// round, and stored plans would make each round use new memory.
-struct Round {
+struct RoundSample {
     cost: Cost,
     grants: usize,
     vacates: usize,
@@ -42,27 +44,32 @@ struct Round {
 
 impl RoundSamples {
     pub fn add(&mut self, plan: &Plan, cost: Cost) {
-        let position = self.0.partition_point(|it| it.cost.elapsed <= cost.elapsed);
-        let round = Round {
+        let position = self
+            .samples
+            .partition_point(|sample| sample.cost.elapsed <= cost.elapsed);
+        let sample = RoundSample {
             cost,
             grants: plan.grants.len(),
             vacates: plan.vacates.len(),
         };
-        self.0.insert(position, round);
+        self.samples.insert(position, sample);
     }
 
     /// Prints the round with the median elapsed time.
     pub fn print(&self, name: &str, baseline: &Cost) {
-        let median = &self.0[self.0.len() / 2];
+        let median = &self.samples[self.samples.len() / 2];
         let (cost, grants, vacates) = (&median.cost, median.grants, median.vacates);
-        let (least, most) = (&self.0[0].cost, &self.0[self.0.len() - 1].cost);
+        let (fastest, slowest) = (
+            &self.samples[0].cost,
+            &self.samples[self.samples.len() - 1].cost,
+        );
         println!(
             "  {name:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {grants} \
              grants, {vacates} leave",
             ms(cost.cpu_time),
             ms(cost.elapsed),
-            ms(least.elapsed),
-            ms(most.elapsed),
+            ms(fastest.elapsed),
+            ms(slowest.elapsed),
             ms(cost.cpu_time) / ms(baseline.cpu_time),
         );
         let phases = cost.phases.iter();
@@ -74,6 +81,7 @@ impl RoundSamples {
     }
 }
 
+/// Converts a duration to milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
@@ -85,6 +93,7 @@ fn process_cpu_time() -> Duration {
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
+/// Runs the operation. Returns its result and its cost.
 pub fn measure_cost<T>(operation: impl FnOnce() -> T) -> (T, Cost) {
     let (start, cpu_before) = (Instant::now(), process_cpu_time());
     let result = operation();

@@ -1,4 +1,4 @@
-//! Synthetic fleets, changes to their work, and best fit as a baseline for the cost of a round.
+//! Builds synthetic fleets, carries out plans on them, and changes their work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,11 @@ use hayward_rm_scheduler_domain::snapshot::{
 use hayward_rm_scheduler_domain::{Plan, SnapshotDelta};
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 
-const GIB: u64 = 1 << 30;
+pub const GIB: u64 = 1 << 30;
+/// Number of users. It is prime, so that users and sizes of work do not correlate.
 const USERS: u64 = 97;
+/// Memory of the nodes in GiB, in turn.
+const NODE_MEMORY_GIB: [u64; 4] = [64, 96, 128, 48];
 /// One of this many nodes has GPUs, and one of this many pieces of work wants GPUs. Both are in a
 /// node pool of their own.
 const GPU_INTERVAL: u64 = 50;
@@ -22,7 +25,7 @@ where
 }
 
 /// Builds a fleet of nodes of four sizes, with jobs of different classes, users and sizes.
-pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
+pub fn build_fleet(nodes: u64, work_count: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty();
     snapshot.tunables.initialization_cap = 0;
     for pool in ["default", "gpus"] {
@@ -55,7 +58,7 @@ pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
             capacity: Size {
                 cpu_milli: 64_000,
                 gpu_milli: if has_gpus { 8_000 } else { 0 },
-                ..Size::memory([64, 96, 128, 48][usize::try_from(number % 4).unwrap_or(0)] * GIB)
+                ..Size::memory(NODE_MEMORY_GIB[usize::try_from(number % 4).unwrap_or(0)] * GIB)
             },
             takes_work: true,
             lost: false,
@@ -72,6 +75,7 @@ pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
     snapshot
 }
 
+/// Adds a job whose class, user and size follow from its number.
 fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
     let pick = usize::try_from(number).unwrap_or(0);
     let wants_gpus = number % GPU_INTERVAL == 7;
@@ -110,7 +114,7 @@ fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
     id
 }
 
-/// Carries out a plan and lets a second pass. Returns the delta.
+/// Carries out a plan and advances the clock by one second. Returns the delta.
 pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     let mut delta = SnapshotDelta::default();
     for vacate in &plan.vacates {
@@ -199,8 +203,8 @@ pub fn change_work(
                 snapshot.demand.remove(work);
                 delta.work.insert(work.clone(), None);
             }
-            snapshot.allocations.retain(|id, it| {
-                let stays = snapshot.demand.contains_key(&it.work);
+            snapshot.allocations.retain(|id, allocation| {
+                let stays = snapshot.demand.contains_key(&allocation.work);
                 if !stays {
                     delta.allocations.insert(id.clone(), None);
                 }
@@ -209,30 +213,4 @@ pub fn change_work(
         }
     }
     delta
-}
-
-/// Places work, oldest first, into the smallest free space that fits its memory. Ignores shares and
-/// all other dimensions. Returns the number of placed processes.
-pub fn place_by_best_fit(snapshot: &Snapshot) -> u64 {
-    let mut holes: BTreeSet<(u64, usize)> = snapshot
-        .nodes
-        .values()
-        .enumerate()
-        .map(|(number, node)| (node.capacity.memory_bytes / GIB, number))
-        .collect();
-    let mut work: Vec<&Demand> = snapshot.demand.values().collect();
-    work.sort_by_key(|demand| demand.submitted_at);
-    let mut placed = 0;
-    for demand in work {
-        let quanta = demand.size.memory_bytes.div_ceil(GIB);
-        for _ in 0..demand.max_processes {
-            let Some(&(free, number)) = holes.range((quanta, 0)..).next() else {
-                break;
-            };
-            holes.remove(&(free, number));
-            holes.insert((free - quanta, number));
-            placed += 1;
-        }
-    }
-    placed
 }

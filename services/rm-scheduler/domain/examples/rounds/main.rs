@@ -6,7 +6,7 @@
 //! The measured fleets have one shape and growing size. Each fleet runs:
 //! - the first round, which fills the fleet,
 //! - rounds after a change of work, each followed by a round without changes,
-//! - rounds after a change of one node,
+//! - rounds after a change of one node: it takes no work, takes work, is gone, is back,
 //! - rounds without changes after the fleet has settled,
 //! - rounds in which one percent of the work only continues, arrives or ends.
 //!
@@ -20,6 +20,7 @@
 //! separately. Memory is touched before the first round, because the first touch costs time.
 //! Decisions are compared with those of a new planner.
 
+mod best_fit;
 mod cost;
 mod fleet;
 mod memory;
@@ -30,8 +31,9 @@ use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
+use best_fit::place_by_best_fit;
 use cost::{Cost, RoundSamples, ServiceState, measure_cost, ms};
-use fleet::{ChangeKind, WorkChanges, apply_plan, change_work, fleet, place_by_best_fit};
+use fleet::{ChangeKind, WorkChanges, apply_plan, build_fleet, change_work};
 use memory::{peak_bytes, touch_memory_if_requested, touch_memory_in_child};
 
 /// The allocator of the services.
@@ -53,7 +55,7 @@ fn main() {
     }
     let requested: Vec<(u64, u64)> = std::env::args()
         .skip(1)
-        .filter_map(|text| parse_size(&text))
+        .filter_map(|text| parse_fleet_size(&text))
         .collect();
     let sizes = if requested.is_empty() {
         vec![(1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000)]
@@ -61,20 +63,20 @@ fn main() {
         requested
     };
     for (nodes, work_count) in sizes {
-        measure(nodes, work_count);
+        measure_fleet(nodes, work_count);
     }
 }
 
-fn parse_size(text: &str) -> Option<(u64, u64)> {
+fn parse_fleet_size(text: &str) -> Option<(u64, u64)> {
     let (nodes, work_count) = text.split_once('x')?;
     Some((nodes.parse().ok()?, work_count.parse().ok()?))
 }
 
-fn measure(nodes: u64, work_count: u64) {
+fn measure_fleet(nodes: u64, work_count: u64) {
     println!("\n{nodes} nodes, {work_count} requests");
-    let mut snapshot = fleet(nodes, work_count);
+    let mut snapshot = build_fleet(nodes, work_count);
     touch_memory_in_child(work_count);
-    let (first, plan) = first_rounds(&snapshot);
+    let (first, plan) = measure_first_rounds(&snapshot);
     let peak = peak_bytes() >> 20;
     let (placed, baseline) = measure_cost(|| place_by_best_fit(&snapshot));
     assert!(placed > 0, "the baseline placed nothing");
@@ -99,18 +101,19 @@ fn measure(nodes: u64, work_count: u64) {
     );
     drop((verdicts, shares));
     settle(&mut service, &mut snapshot, plan);
-    later_rounds(&mut service, &mut snapshot, work_count, &baseline);
+    measure_later_rounds(&mut service, &mut snapshot, work_count, &baseline);
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
 /// Measures rounds after changes, and rounds without changes, in a settled fleet.
-fn later_rounds(
+fn measure_later_rounds(
     service: &mut ServiceState,
     snapshot: &mut Snapshot,
     work_count: u64,
     baseline: &Cost,
 ) {
     let mut next_number = work_count;
+    // Name of the measurement, and interval. One of so many pieces of work is replaced.
     let replaced = [
         ("1% changed", 200),
         ("replaced", 100),
@@ -127,9 +130,9 @@ fn later_rounds(
             kind,
             interval,
         };
-        changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
+        measure_changed_work(service, snapshot, changes, &mut next_number, baseline);
     }
-    node_rounds(service, snapshot, baseline);
+    measure_changed_nodes(service, snapshot, baseline);
     let mut unchanged = RoundSamples::default();
     for _ in 0..UNCHANGED_ROUNDS {
         let (decided, cost) = service.run_round(snapshot, &SnapshotDelta::default());
@@ -148,16 +151,17 @@ fn later_rounds(
             kind,
             interval,
         };
-        changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
+        measure_changed_work(service, snapshot, changes, &mut next_number, baseline);
     }
 }
 
-/// Carries out a plan and those of the following rounds. Stops at an empty plan, or after
+/// Carries out a plan and the plans of the following rounds. Stops at an empty plan, or after
 /// [`MAX_SETTLE_ROUNDS`] rounds.
 fn settle(service: &mut ServiceState, snapshot: &mut Snapshot, mut plan: Plan) {
     for _ in 0..MAX_SETTLE_ROUNDS {
         let delta = apply_plan(snapshot, &plan);
-        plan = service.run_round(snapshot, &delta).0.plan;
+        let (decided, _) = service.run_round(snapshot, &delta);
+        plan = decided.plan;
         if plan.is_empty() {
             break;
         }
@@ -165,7 +169,7 @@ fn settle(service: &mut ServiceState, snapshot: &mut Snapshot, mut plan: Plan) {
 }
 
 /// Measures rounds with changed work in a settled fleet, and after each a round without changes.
-fn changed_work_rounds(
+fn measure_changed_work(
     service: &mut ServiceState,
     snapshot: &mut Snapshot,
     changes: WorkChanges,
@@ -198,8 +202,9 @@ fn changed_work_rounds(
 
 /// Measures rounds with one changed node in a settled fleet. The node stops and resumes taking
 /// work, then leaves and comes back.
-fn node_rounds(service: &mut ServiceState, snapshot: &mut Snapshot, baseline: &Cost) {
+fn measure_changed_nodes(service: &mut ServiceState, snapshot: &mut Snapshot, baseline: &Cost) {
     let mut costs: BTreeMap<&str, RoundSamples> = BTreeMap::new();
+    // Three nodes from different parts of the fleet.
     let names: Vec<NodeName> = snapshot
         .nodes
         .keys()
@@ -242,7 +247,7 @@ fn node_rounds(service: &mut ServiceState, snapshot: &mut Snapshot, baseline: &C
 }
 
 /// Measures first rounds. Returns them with their plan, which is the same each time.
-fn first_rounds(snapshot: &Snapshot) -> (RoundSamples, Plan) {
+fn measure_first_rounds(snapshot: &Snapshot) -> (RoundSamples, Plan) {
     let (mut rounds, mut plan) = (RoundSamples::default(), Plan::default());
     let repeats = if snapshot.demand.len() < 1_000_000 {
         FIRST_ROUNDS

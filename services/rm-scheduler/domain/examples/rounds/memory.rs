@@ -33,7 +33,9 @@ pub fn touch_memory_if_requested() -> bool {
     if arguments.next().as_deref() != Some(TOUCH_ARGUMENT) {
         return false;
     }
-    let mebibytes = arguments.next().and_then(|it| it.parse::<usize>().ok());
+    let mebibytes = arguments
+        .next()
+        .and_then(|number| number.parse::<usize>().ok());
     black_box(vec![1_u8; mebibytes.unwrap_or(0) << 20]);
     true
 }

@@ -13,12 +13,13 @@ use crate::{
 
 /// Members of the anti-affinity groups, with and without allocations.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Groups {
+pub struct AntiAffinityGroups {
     group_by_work: FxHashMap<WorkId, WorkId>,
+    /// Work by group.
     members: BTreeMap<WorkId, BTreeSet<WorkId>>,
 }
 
-impl Groups {
+impl AntiAffinityGroups {
     /// Returns whether the work belongs to a group.
     pub fn contains(&self, work: &WorkId) -> bool {
         !self.group_by_work.is_empty() && self.group_by_work.contains_key(work)
@@ -28,35 +29,35 @@ impl Groups {
     /// now is in one.
     pub fn update(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
         let apart = demand.and_then(|demand| demand.anti_affinity.as_ref());
-        let now = apart.map(|apart| &apart.group);
-        if self.group_by_work.get(work) == now {
+        let new_group = apart.map(|apart| &apart.group);
+        if self.group_by_work.get(work) == new_group {
             return false;
         }
-        let before = self.group_by_work.remove(work);
-        if let Some(before) = &before
-            && let Some(members) = self.members.get_mut(before)
+        let old_group = self.group_by_work.remove(work);
+        if let Some(old_group) = &old_group
+            && let Some(members) = self.members.get_mut(old_group)
         {
             members.remove(work);
             if members.is_empty() {
-                self.members.remove(before);
+                self.members.remove(old_group);
             }
         }
-        if let Some(group) = now {
+        if let Some(group) = new_group {
             self.group_by_work.insert(work.clone(), group.clone());
             let members = self.members.entry(group.clone()).or_default();
             members.insert(work.clone());
         }
-        before.is_none()
+        old_group.is_none()
     }
 
     /// Returns whether a grant avoids the nodes of other work of its group. Nodes are compared by
     /// name, or by the value of a label that the granted node must have. `nodes_of` returns the
     /// nodes on which a piece of work is or will be.
-    pub fn keeps_apart<'a, P: Iterator<Item = &'a NodeName>>(
+    pub fn keeps_apart<'a, Nodes: Iterator<Item = &'a NodeName>>(
         &'a self,
         snapshot: &Snapshot,
         grant: &Grant,
-        nodes_of: impl Fn(&'a WorkId) -> P,
+        nodes_of: impl Fn(&'a WorkId) -> Nodes,
     ) -> bool {
         let demand = snapshot.demand.get(&grant.work);
         let Some(apart) = demand.and_then(|demand| demand.anti_affinity.as_ref()) else {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
-use super::{anti_affinity::Groups, held_size, node_load::NodeLoad, queues};
+use super::{anti_affinity::AntiAffinityGroups, held_size, node_load::NodeLoad, queues};
 use crate::input::{
     delta::SnapshotDelta,
     snapshot::{Allocation, Snapshot},
@@ -35,7 +35,7 @@ pub struct Holdings {
     /// Bytes of allocations that are never preempted, by user and class.
     pub(super) fixed: BTreeMap<(UserName, String), u64>,
     /// Anti-affinity groups.
-    pub(super) groups: Groups,
+    pub(super) groups: AntiAffinityGroups,
     /// Nodes of the processes of work in a group, including leaving processes.
     nodes_of_groups: FxHashMap<WorkId, Vec<NodeName>>,
     pub(super) queues: queues::QueueSums,
@@ -99,7 +99,7 @@ impl Holdings {
     /// Updates the sums to this snapshot. `delta` must name all entries that differ from the last
     /// snapshot. It may also name unchanged entries, because the values come from the snapshot.
     pub fn apply_delta(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
-        if !self.can_apply(snapshot, delta) {
+        if !self.begin_update(snapshot, delta) {
             self.rebuild(snapshot);
             return;
         }
@@ -115,9 +115,9 @@ impl Holdings {
         }
     }
 
-    /// Returns whether the delta is enough to update the sums. Also updates the anti-affinity
-    /// groups, which may be incomplete if the result is false.
-    fn can_apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
+    /// Updates the anti-affinity groups. Returns false if the delta is not enough to update the
+    /// sums. The groups may then be incomplete, and all must be rebuilt.
+    fn begin_update(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
         !delta.everything
             && self.policy_inputs.are_unchanged_in(snapshot)
             && !self.has_moved_node(snapshot, delta)
@@ -142,7 +142,7 @@ impl Holdings {
 
     /// Returns the number of processes that do not leave.
     pub(super) fn staying(&self, work: &WorkId) -> u64 {
-        self.work.get(work).map_or(0, |it| it.staying)
+        self.work.get(work).map_or(0, |sums| sums.staying)
     }
 
     /// Returns the work of an allocation, or `None` if the allocation leaves or is unknown.
@@ -179,6 +179,7 @@ impl Holdings {
         })
     }
 
+    /// Adds an allocation to all sums.
     fn add(&mut self, snapshot: &Snapshot, id: &AllocationId, allocation: &Allocation) {
         let shape = Shape {
             quanta: allocation.quanta,
@@ -236,7 +237,7 @@ impl Holdings {
         if let (Some(work), Some(node)) = (self.work.key(entry.work), self.nodes.key(entry.node))
             && let Some(nodes) = self.nodes_of_groups.get_mut(work)
         {
-            let index = nodes.iter().position(|it| it == node);
+            let index = nodes.iter().position(|name| name == node);
             index.map(|index| nodes.swap_remove(index));
             if is_last {
                 self.nodes_of_groups.remove(work);
@@ -315,21 +316,21 @@ impl Holdings {
         };
         assert_eq!(entries(self), entries(other));
         let nodes = |holdings: &Self| {
-            let sums = |it: &NodeSums| {
+            let comparable = |sums: &NodeSums| {
                 (
-                    it.load.without_zeros(),
-                    it.allocation_count,
-                    it.tree.clone(),
+                    sums.load.without_zeros(),
+                    sums.allocation_count,
+                    sums.tree.clone(),
                 )
             };
             let nodes = holdings.nodes.iter();
-            let nodes = nodes.map(|(name, it)| (name.clone(), sums(it)));
+            let nodes = nodes.map(|(name, sums)| (name.clone(), comparable(sums)));
             nodes.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(nodes(self), nodes(other));
         let work = |holdings: &Self| {
             let work = holdings.work.iter();
-            let work = work.map(|(id, it)| (id.clone(), (it.processes, it.staying)));
+            let work = work.map(|(id, sums)| (id.clone(), (sums.processes, sums.staying)));
             work.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(work(self), work(other));
@@ -359,7 +360,8 @@ fn tree_of<'a>(snapshot: &'a Snapshot, node: &NodeName) -> Option<&'a str> {
         return None;
     }
     let node = snapshot.nodes.get(node)?;
-    Some(queues::tree_of(snapshot, &node.pool)?.0)
+    let (tree, _) = queues::tree_of(snapshot, &node.pool)?;
+    Some(tree)
 }
 
 #[cfg(test)]

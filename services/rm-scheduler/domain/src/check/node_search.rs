@@ -1,5 +1,5 @@
-//! Searches a node that could take one more process of a piece of work, by the rules of the check
-//! alone. The live checks use this to find work that waits although it fits (I21).
+//! Searches for a node that could take one more process of a piece of work, by the rules of the
+//! check alone. The live checks use this to find work that waits although it fits (I21).
 //!
 //! The code runs in the task that commits, so its cost is bounded. Nodes without free space are
 //! left out, a size that fits nowhere is tried once, and the number of steps is limited.
@@ -71,8 +71,8 @@ impl<'a> NodeSearch<'a> {
     ) -> Self {
         let all = snapshot.allocations.values();
         // A node with a leaving process is no candidate. Its space is granted in a later round.
-        let leaving = all.filter(|it| it.leaving || it.purged);
-        let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
+        let leaving = all.filter(|allocation| allocation.leaving || allocation.purged);
+        let leaving: BTreeSet<&NodeName> = leaving.map(|allocation| &allocation.node).collect();
         let has_space = |(name, node): &(&NodeName, &Node)| {
             free_quanta(snapshot, holdings.load_on(name), node) > 0
         };
@@ -115,6 +115,7 @@ impl<'a> NodeSearch<'a> {
         let mut found = None;
         for (name, node) in &self.candidates {
             if steps >= MAX_STEPS_PER_WORK || self.steps + steps >= MAX_STEPS {
+                // The search is incomplete, so the size is not recorded as unfitting.
                 fits = true;
                 break;
             }
@@ -252,9 +253,9 @@ fn is_allowed(demand: &Demand, name: &NodeName) -> bool {
     let required = demand
         .queued
         .as_ref()
-        .and_then(|it| it.required_node.as_ref());
+        .and_then(|queued| queued.required_node.as_ref());
     let listed = demand.node_list.is_empty() || demand.node_list.contains(name);
-    listed && !demand.avoids.contains(name) && required.is_none_or(|it| it == name)
+    listed && !demand.avoids.contains(name) && required.is_none_or(|required| required == name)
 }
 
 /// Returns the free quanta of a node.

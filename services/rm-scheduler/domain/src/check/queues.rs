@@ -44,7 +44,8 @@ pub fn check_grant(
         return Err(Fault::NotListed(grant.node.clone()));
     }
     let quantum = quantum_of(snapshot, &node.pool);
-    let in_tree = |node: &&Node| tree_of(snapshot, &node.pool).is_some_and(|it| it.0 == tree);
+    let in_tree =
+        |node: &&Node| tree_of(snapshot, &node.pool).is_some_and(|(other, _)| other == tree);
     let nodes = snapshot.nodes.values().filter(in_tree);
     if has_size_of(grant, &demand.size, quantum, nodes) {
         return Ok(());
@@ -184,7 +185,7 @@ impl QueueSums {
             // The limit applies to all members of the chosen group together.
             let group = grant.group.as_deref();
             let has_group =
-                |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
+                |limit: &&Limit| limit.groups.iter().any(|name| Some(name.as_str()) == group);
             if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(has_group)) {
                 let held = sum_of(prefix, AccountOwner::Group(group.to_owned()));
                 check_limit(&limit.max, &held, grant, prefix)?;
@@ -249,6 +250,8 @@ fn is_leaf(queues: &Queues, path: &str) -> bool {
         nearest = Some((queue, prefix));
     }
     nearest.is_some_and(|(queue, prefix)| {
+        // A configured leaf is the queue of the path itself. A dynamic leaf is below a queue that
+        // is no leaf.
         let is_leaf = queue.children.is_empty() && !queue.parent;
         is_leaf == (prefix == path) && path != "root"
     })
@@ -268,7 +271,7 @@ pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Q
         let Some(parent) = parent.and_then(|parent| snapshot.pools.get_key_value(parent)) else {
             break;
         };
-        name = parent.0;
+        (name, _) = parent;
     }
     Some((name, snapshot.queues.get(name)?))
 }

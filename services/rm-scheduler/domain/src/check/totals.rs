@@ -186,7 +186,7 @@ impl<'a> Totals<'a> {
 ///
 pub(crate) fn held_size(snapshot: &Snapshot, allocation: &Allocation) -> Size {
     let class = snapshot.classes.get(&allocation.class);
-    match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
+    match class.filter(|class| class.policy == Policy::Reserve && allocation.fixed) {
         Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.quanta, &allocation.size),
         None => allocation.size.clone(),
     }

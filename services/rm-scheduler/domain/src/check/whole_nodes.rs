@@ -1,4 +1,4 @@
-//! Checks the size of the node that is granted to work as a whole.
+//! Checks that a node is not too large for work that gets it as a whole.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 

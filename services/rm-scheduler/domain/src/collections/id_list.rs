@@ -1,8 +1,8 @@
-//! List of indices.
+//! List of indices that returns its items by value.
 
 use crate::ids::Ix;
 
-/// Indices in the order in which they were inserted.
+/// Indices in the order that the caller chose by inserting at a position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct IdList<I>(Vec<I>);
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removing_an_absent_item_changes_nothing() {
+    fn items_are_inserted_and_removed_by_position_or_value() {
         let mut items = IdList::<usize>::from_iter([7, 3, 9]);
         items.insert(1, 5);
         for item in [3, 8] {

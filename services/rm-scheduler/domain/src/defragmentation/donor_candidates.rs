@@ -83,6 +83,7 @@ impl CandidateLists {
         lists
     }
 
+    /// Removes and adds again the work that was written since the last update.
     fn update(&mut self, state: &RoundState, key: PriorityAndPool) {
         if self.position == state.work.journal_position() {
             return;
@@ -97,6 +98,7 @@ impl CandidateLists {
         }
     }
 
+    /// Adds work to the list that it belongs to, if it may donate.
     fn add(
         &mut self,
         state: &RoundState,

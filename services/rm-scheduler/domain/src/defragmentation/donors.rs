@@ -140,7 +140,7 @@ fn free_on_nodes(
     while freed < processes
         && let Some(best_rank) = nodes.pop()
     {
-        let Reverse(node) = best_rank.2;
+        let (.., Reverse(node)) = best_rank;
         let current_rank = rank(state, node, donors);
         if current_rank != best_rank {
             nodes.push(current_rank);

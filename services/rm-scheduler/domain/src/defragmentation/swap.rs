@@ -47,10 +47,10 @@ pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
                 exhausted_shapes.insert(shape);
                 break;
             };
-            let (from, to) = (swap.from, swap.to);
+            let positions = [swap.from_position, swap.to_position];
             apply_swap(state, work, swap);
             remaining_swaps -= 1;
-            for position in [from, to] {
+            for position in positions {
                 swap_nodes[position] = SwapNode::new(state, swap_nodes[position].node);
             }
         }
@@ -112,7 +112,10 @@ impl SwapNode {
         let mut movers: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
         for allocation in state.node_record(node).allocations.iter() {
             let record = &state.allocations[allocation];
-            let Some(owner) = record.work.filter(|it| may_move(state, allocation, *it)) else {
+            let Some(owner) = record
+                .work
+                .filter(|owner| may_move(state, allocation, *owner))
+            else {
                 continue;
             };
             let lost_ms = state.invested_ms(allocation);
@@ -174,11 +177,11 @@ fn swap_nodes(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
 /// Move of one process to another node. The processes that it displaces there move to its old node.
 struct Swap {
     /// Position of the old node in the list of nodes.
-    from: usize,
+    from_position: usize,
     /// Position of the new node in the list of nodes.
-    to: usize,
-    /// Old node and new node.
-    nodes: (NodeIx, NodeIx),
+    to_position: usize,
+    from: NodeIx,
+    to: NodeIx,
     mover: Mover,
     displaced: Vec<Mover>,
 }
@@ -188,7 +191,7 @@ struct Swap {
 fn best_swap(state: &RoundState, swap_nodes: &[SwapNode], work: WorkIx) -> Option<Swap> {
     let quanta = state.work[work].process_quanta;
     let mut best: Option<((usize, u64), Swap)> = None;
-    for (from, old) in swap_nodes.iter().enumerate() {
+    for (from_position, old) in swap_nodes.iter().enumerate() {
         if !state.is_permitted(work, old.node) {
             continue;
         }
@@ -196,7 +199,7 @@ fn best_swap(state: &RoundState, swap_nodes: &[SwapNode], work: WorkIx) -> Optio
             let Some(mover) = movers.first() else {
                 continue;
             };
-            for (to, new) in swap_nodes.iter().enumerate() {
+            for (to_position, new) in swap_nodes.iter().enumerate() {
                 // Quanta that may move back while the waiting process still fits.
                 let Some(returning) = (old.free + size).checked_sub(quanta) else {
                     continue;
@@ -204,19 +207,20 @@ fn best_swap(state: &RoundState, swap_nodes: &[SwapNode], work: WorkIx) -> Optio
                 let missing = size.saturating_sub(new.free);
                 // Both nodes are of one pool, so that no process becomes a squatter.
                 let pool = |swap_node: &SwapNode| state.nodes[swap_node.node].pool;
-                if from == to || missing > returning || pool(old) != pool(new) {
+                if from_position == to_position || missing > returning || pool(old) != pool(new) {
                     continue;
                 }
                 for displaced in displacement_choices(new, missing, returning) {
-                    let lost = displaced.iter().map(|it| it.lost_ms).sum::<u64>();
+                    let lost = displaced.iter().map(|mover| mover.lost_ms).sum::<u64>();
                     let cost = (displaced.len(), lost.saturating_add(mover.lost_ms));
                     if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
                         continue;
                     }
                     let swap = Swap {
-                        from,
-                        to,
-                        nodes: (old.node, new.node),
+                        from_position,
+                        to_position,
+                        from: old.node,
+                        to: new.node,
                         mover: *mover,
                         displaced,
                     };
@@ -255,12 +259,12 @@ fn displacement_choices(swap_node: &SwapNode, missing: u64, returning: u64) -> V
 /// Returns whether a swap is possible in all dimensions, on single GPUs, and within budgets and
 /// constraints.
 fn fits(state: &RoundState, work: WorkIx, swap: &Swap) -> bool {
-    let (from, to) = swap.nodes;
+    let (from, to) = (swap.from, swap.to);
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool, so they share a budget.
     let mut budget = state.preemption_budget(from);
     let mut movers = swap.displaced.iter().chain([&swap.mover]);
-    if !movers.all(|it| budget.allows(&state.allocations[it.allocation])) {
+    if !movers.all(|mover| budget.allows(&state.allocations[mover.allocation])) {
         return false;
     }
     let allocation = &state.allocations[swap.mover.allocation];
@@ -282,8 +286,9 @@ fn fits(state: &RoundState, work: WorkIx, swap: &Swap) -> bool {
         && old.count_fitting(waiting.process_quanta, state.size(work)) > 0
 }
 
+/// Preempts all processes of the swap, and reserves their new space.
 fn apply_swap(state: &mut RoundState, work: WorkIx, swap: Swap) {
-    let (from, to) = swap.nodes;
+    let (from, to) = (swap.from, swap.to);
     let detail = format!("changes places to let {} in", state.id(work));
     for mover in swap.displaced.iter().chain([&swap.mover]) {
         state.preempt(mover.allocation, Some(work), detail.clone());
@@ -302,14 +307,17 @@ mod tests {
         random_fleets::{Random, fleet},
     };
 
+    /// Offset that gives this test other fleets than other tests have.
+    const SEED_OFFSET: u64 = 40_000;
+
     /// Builds a fleet of two nodes of 8 quanta with a process of 3 quanta on each. Job `small`
     /// wants 5 processes of 2 quanta, but only 2 of them fit into the 5 free quanta of each node.
     fn fragmented_fleet(exchange: bool) -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings.exchange = exchange;
         for (id, node) in [("one", "n00"), ("two", "n01")] {
-            let work_record = fixture.job(id, "a", 3);
-            (work_record.max_processes, work_record.node_list) = (1, [node_name(node)].into());
+            let demand = fixture.job(id, "a", 3);
+            (demand.max_processes, demand.node_list) = (1, [node_name(node)].into());
         }
         fixture.step();
         for id in ["one", "two"] {
@@ -340,7 +348,7 @@ mod tests {
     #[test]
     fn swaps_end_on_a_steady_fleet() {
         let is_stable = |seed: u64, exchange: bool| {
-            let mut fixture = fleet(&mut Random::new(seed + 40_000));
+            let mut fixture = fleet(&mut Random::new(SEED_OFFSET + seed));
             fixture.snapshot.tunables.settings.exchange = exchange;
             for _ in 0..40 {
                 fixture.step();

@@ -36,6 +36,7 @@ pub enum DepartureMode {
     Now,
 }
 
+/// Returns how the process leaves. A passed deadline takes precedence over all other facts.
 #[must_use]
 pub fn departure_mode(process: &LeavingProcess) -> DepartureMode {
     if process.deadline_passed {

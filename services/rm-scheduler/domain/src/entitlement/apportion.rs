@@ -1,16 +1,23 @@
 //! Divides holes among entities by weight. The entities of one division are classes, the
 //! users of one class, or the work of one user.
 //!
+//! A division makes passes until the demand is met or nothing fits. In each pass an entity deserves
+//! a part of the quanta that are left, in proportion to its weight. A pass goes over the process
+//! sizes, largest first. At each size it divides the holes among the entities that still have less
+//! than they deserve. These entities are open.
+//!
 //! Entities come sorted, and their order decides which of them get the remainders of rounding.
 //! Arithmetic is exact: products that overflow are computed in 128 bits.
 
 mod equal_weights;
 
-pub(crate) use equal_weights::{Band, Member, divide};
+pub(crate) use equal_weights::{EntityBatch, Member, divide};
+
+use std::cmp::Reverse;
 
 use crate::{
     input::{settings::DivisionSettings, snapshot::Standing},
-    state::{Amounts, hole_table::HoleTable},
+    state::{ProcessCounts, hole_table::HoleTable},
 };
 
 /// Entities with their weights and demand, and the processes granted to each.
@@ -65,7 +72,7 @@ impl Claims {
     }
 
     /// Adds demand of several sizes to the last entity.
-    pub fn add_all_demand(&mut self, demand: &Amounts) {
+    pub fn add_all_demand(&mut self, demand: &ProcessCounts) {
         let mut position = 0;
         for (quanta, count) in demand.iter() {
             while self
@@ -106,12 +113,12 @@ impl Claims {
     }
 
     /// Returns the processes granted to each entity by size. Entities are in the order of addition.
-    pub fn grants(&self) -> Vec<Amounts> {
+    pub fn grants(&self) -> Vec<ProcessCounts> {
         let empty = self
             .weights
             .iter()
-            .map(|_| Amounts::with_capacity(self.sizes.len()));
-        let mut grants: Vec<Amounts> = empty.collect();
+            .map(|_| ProcessCounts::with_capacity(self.sizes.len()));
+        let mut grants: Vec<ProcessCounts> = empty.collect();
         self.for_each_grant(|entity, quanta, count| grants[entity].push(quanta, count));
         grants
     }
@@ -132,6 +139,7 @@ impl Claims {
         }
     }
 
+    /// Divides the holes among the entities.
     pub fn apportion(&mut self, mut holes: HoleTable, settings: DivisionSettings) {
         if self.all_fit(&holes) {
             for claim in self
@@ -259,13 +267,14 @@ impl Claims {
         {
             return;
         }
-        let mut claims: Vec<(usize, usize, usize)> = Vec::new();
-        for (index, size_class) in self.sizes.iter().enumerate() {
+        // Entity, index of the size, and index of the claim in that size.
+        let mut claims: Vec<(usize, Reverse<usize>, usize)> = Vec::new();
+        for (size_index, size_class) in self.sizes.iter().enumerate() {
             let with_demand = size_class.claims.iter().enumerate();
             let with_demand = with_demand.filter(|(_, claim)| claim.wanted > 0);
             claims.extend(
                 with_demand
-                    .map(|(position, claim)| (claim.entity, self.sizes.len() - index, position)),
+                    .map(|(claim_index, claim)| (claim.entity, Reverse(size_index), claim_index)),
             );
         }
         // Claims are sorted by entity, largest processes first.
@@ -273,10 +282,9 @@ impl Claims {
         let mut granted_any = true;
         while granted_any && holes.total_quanta() > 0 {
             granted_any = false;
-            for (_, from_end, position) in &claims {
-                let index = self.sizes.len() - from_end;
-                let size_class = &mut self.sizes[index];
-                let claim = &mut size_class.claims[*position];
+            for (_, Reverse(size_index), claim_index) in &claims {
+                let size_class = &mut self.sizes[*size_index];
+                let claim = &mut size_class.claims[*claim_index];
                 if claim.wanted > 0 && holes.remove(size_class.quanta) {
                     (claim.granted, claim.wanted) = (claim.granted + 1, claim.wanted - 1);
                     granted_any = true;
@@ -329,6 +337,7 @@ impl DivisionState {
         self.wants_size_or_larger.resize(entities, false);
     }
 
+    /// Computes what each active entity deserves of `total` quanta.
     fn begin_pass(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
         self.received.fill(0);
         self.wants_size_or_larger.fill(false);
@@ -393,8 +402,8 @@ impl DivisionState {
         rivals.map(|entity| weights[entity]).sum::<u64>().max(1)
     }
 
-    /// If the entity received what it deserves, subtracts its weight from the divisor. This happens
-    /// once per pass (C-1).
+    /// If the entity received what it deserves, closes it and subtracts its weight from the
+    /// divisor. This happens once per pass (C-1).
     fn close(&mut self, entity: usize, weights: &[u64]) {
         if self.open[entity] && self.received[entity] >= self.deserved[entity] {
             self.open[entity] = false;

@@ -37,13 +37,13 @@ impl ReachIndex {
     /// matters to its work.
     fn remeasure(&mut self, state: &RoundState, kinds: &NodeKinds) -> TypedVec<ShapeIx, bool> {
         let reach_changed = self.by_shape.indices().map(|index| {
-            let Some(before) = self.by_shape[index] else {
+            let Some(old_reach) = self.by_shape[index] else {
                 return false;
             };
             let (shape, largest_cap) = (&state.index.shapes[index], self.largest_caps[index]);
-            let now = processes_on_kinds(state, kinds, shape, shape.quanta);
-            self.by_shape[index] = Some(now);
-            now.min(largest_cap) != before.min(largest_cap)
+            let new_reach = processes_on_kinds(state, kinds, shape, shape.quanta);
+            self.by_shape[index] = Some(new_reach);
+            new_reach.min(largest_cap) != old_reach.min(largest_cap)
         });
         reach_changed.collect()
     }
@@ -104,8 +104,8 @@ fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKi
         reaches.by_shape[shape] = Some(reach);
         reach
     };
-    let changed = state.changed_caps.get(&work);
-    let mut cap = changed.map_or(state.work_record(work).usage.cap, |(cap, _)| *cap);
+    let changed_cap = state.changed_caps.get(&work);
+    let mut cap = changed_cap.map_or(state.work_record(work).usage.cap, |(cap, _)| *cap);
     let largest_cap = cap.highest().max(work_state.current).max(1);
     reaches.largest_caps[shape] = reaches.largest_caps[shape].max(largest_cap);
     if state.policy(work) == Some(Policy::FairShare) {
@@ -114,8 +114,8 @@ fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKi
     }
     let reach = reach.min(largest_cap);
     if (work_state.reach, work_state.cap) != (reach, cap) {
-        let row = state.work.get_mut_untouched(work);
-        (row.reach, row.cap) = (reach, cap);
+        let work_state = state.work.get_mut_untouched(work);
+        (work_state.reach, work_state.cap) = (reach, cap);
     }
 }
 

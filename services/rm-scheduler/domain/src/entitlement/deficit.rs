@@ -1,4 +1,4 @@
-//! Deficits: the quanta that rounding keeps from a class or user are paid back over time (W-4).
+//! Deficits: quanta that a class or user lacks because of rounding are paid back over time (W-4).
 //!
 //! Entitlements are whole processes, but shares are not. Each class and user has an account of the
 //! difference, in thousandths of a quantum times milliseconds. An account that reaches one quantum
@@ -12,7 +12,7 @@ use hayward_vocabulary::UserName;
 
 use super::{
     class_groups,
-    fair_share::{DemandAndHoldings, HoldingsChange, UserEntitlements},
+    fair_share::{DemandAndHoldings, HoldingsChange, UserEntitlementCache},
 };
 use crate::{
     ids::ClassIx,
@@ -30,7 +30,7 @@ const MILLI: i64 = 1_000;
 const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
 /// Returns the standing of a class: behind, even or ahead.
-pub(crate) fn class_position(state: &RoundState, class: ClassIx) -> Standing {
+pub(crate) fn standing_of_class(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
@@ -102,7 +102,7 @@ struct Claim {
 }
 
 /// Sets how fast each account grows from now on, from the holdings after the round.
-pub(crate) fn record_rates(state: &mut RoundState, user_entitlements: &UserEntitlements) {
+pub(crate) fn record_rates(state: &mut RoundState, user_entitlements: &UserEntitlementCache) {
     if !state.settings.carry_remainders {
         return;
     }
@@ -190,7 +190,7 @@ fn growth_rates(claims: &[Claim]) -> Vec<i64> {
     let mut remaining = total * 1_000;
     let mut exact_shares = vec![0_u128; claims.len()];
     let mut by_demand: Vec<usize> = (0..claims.len()).collect();
-    // Users with the least demand per weight are filled first, so that one pass suffices.
+    // Claims with the least demand per weight are filled first, so that one pass suffices.
     by_demand.sort_by(|a, b| {
         let (a, b) = (&claims[*a], &claims[*b]);
         let (left, right) = (
@@ -244,6 +244,7 @@ mod tests {
         fixture.job("one", "a", 1);
         fixture.job_in("rival", "two", "b", 1);
         fixture.step();
+        // Two classes of equal weight share three quanta, so one holds 500 thousandths too much.
         let rate = |fixture: &Fixture| fixture.snapshot.carried.deficits.classes["rival"].rate;
         assert_eq!(rate(&fixture).abs(), 500);
         fixture.snapshot.demand.remove("two");

@@ -2,9 +2,10 @@
 //!
 
 mod entitlement_runs;
+mod holdings_change;
 mod settings;
 mod user_entitlement;
-mod user_entitlements;
+mod user_entitlement_cache;
 mod work_groups;
 
 use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
@@ -13,16 +14,20 @@ use super::{HoleTables, apportion::Claims, deficit};
 use crate::{
     ids::{ClassIx, PoolIx, UserIx, WorkIx},
     input::snapshot::Standing,
-    state::{Amounts, RoundState, hole_table::HoleTable},
+    state::{ProcessCounts, RoundState, hole_table::HoleTable},
 };
 
-use settings::{FairShareSettings, MAX_RECOUNTS};
-use user_entitlements::{ClassUsers, Slot, Slots, UserEntitlement};
-pub(crate) use user_entitlements::{DemandAndHoldings, HoldingsChange, UserEntitlements};
+pub(crate) use holdings_change::HoldingsChange;
+use settings::{FairShareSettings, MAX_REPETITIONS};
+use user_entitlement_cache::{ClassUsers, Slot, Slots, UserEntitlement};
+pub(crate) use user_entitlement_cache::{DemandAndHoldings, UserEntitlementCache};
 
+/// Computes the entitlements of a group of classes. The computation is repeated until no
+/// entitlement exceeds a cap (see [`FairShareSettings`]). At the end, the granted holes are removed
+/// from the tables.
 pub(super) fn compute(
     state: &mut RoundState,
-    user_entitlements: &mut UserEntitlements,
+    user_entitlements: &mut UserEntitlementCache,
     tables: &mut HoleTables,
     classes: &[ClassIx],
 ) {
@@ -34,13 +39,14 @@ pub(super) fn compute(
     for class_entitlements in &mut group {
         class_entitlements.sort_users(state);
     }
-    let mut recounts = 0;
-    while compute_once(state, tables, &settings, &mut group) && recounts < MAX_RECOUNTS {
-        recounts += 1;
+    let mut repetitions = 0;
+    // Each repetition has lower limits of work than the one before.
+    while compute_once(state, tables, &settings, &mut group) && repetitions < MAX_REPETITIONS {
+        repetitions += 1;
     }
     for mut class_entitlements in group {
         for (_, user_entitlement) in class_entitlements.users.users_mut() {
-            user_entitlement.end(&settings, state);
+            user_entitlement.finish(&settings, state);
         }
         user_entitlements.put_back(class_entitlements.class, class_entitlements.users);
     }
@@ -50,7 +56,7 @@ pub(super) fn compute(
     }
 }
 
-/// User of a class.
+/// One user in one class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassUser {
     class: ClassIx,
@@ -61,9 +67,14 @@ struct ClassUser {
 struct ClassEntitlements {
     class: ClassIx,
     users: ClassUsers,
-    /// Users in the order of service. Each has its position in the order of names, and its
-    /// standing.
-    sorted_users: Vec<(usize, Standing)>,
+    /// Users in the order in which they are served.
+    sorted_users: Vec<SortedUser>,
+}
+
+struct SortedUser {
+    /// Position of the user among all users of the class, sorted by name.
+    name_position: usize,
+    standing: Standing,
 }
 
 impl ClassEntitlements {
@@ -76,15 +87,18 @@ impl ClassEntitlements {
             .map(|user_entitlement| user_entitlement.total);
         let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
         sorted.sort_unstable();
-        let sorted = sorted.into_iter().map(|(_, user)| (user, standings[user]));
-        self.sorted_users = sorted.collect();
+        let sorted_users = sorted.into_iter().map(|(_, name_position)| SortedUser {
+            name_position,
+            standing: standings[name_position],
+        });
+        self.sorted_users = sorted_users.collect();
     }
 }
 
 /// Reads the demand of all users and begins the computation.
 fn begin_all_classes(
     state: &RoundState,
-    user_entitlements: &mut UserEntitlements,
+    user_entitlements: &mut UserEntitlementCache,
     settings: &FairShareSettings,
     classes: &[ClassIx],
 ) -> Vec<ClassEntitlements> {
@@ -103,9 +117,9 @@ fn begin_all_classes(
             user_entitlement.read_all(state, || work[position], &mut user_entitlements.slots);
             let class = class_entitlements.class;
             let owner = ClassUser { class, user };
-            let from = dirty.partition_point(|(other, _)| *other < owner);
-            let own = dirty[from..].partition_point(|(other, _)| *other == owner);
-            users_and_dirty.push((user_entitlement, &dirty[from..from + own]));
+            let first = dirty.partition_point(|(other, _)| *other < owner);
+            let count = dirty[first..].partition_point(|(other, _)| *other == owner);
+            users_and_dirty.push((user_entitlement, &dirty[first..first + count]));
         }
     }
     for (work, slot) in begin_all_users(state, &user_entitlements.slots, settings, users_and_dirty)
@@ -122,7 +136,8 @@ fn begin_all_classes(
     group
 }
 
-/// Returns the dirty work of these classes, sorted by class and user.
+/// Returns the dirty work of these classes, sorted by class and user. Dirty work is work that
+/// changed since the last round.
 fn dirty_work(state: &RoundState, classes: &[ClassIx]) -> Vec<(ClassUser, WorkIx)> {
     // After a rebuild all users are read again.
     let dirty = state.work.dirty().filter(|_| !state.index.rebuilt);
@@ -143,31 +158,33 @@ fn begin_all_users(
     state: &RoundState,
     slots: &Slots,
     settings: &FairShareSettings,
-    user_entitlements: Vec<(&mut UserEntitlement, &[(ClassUser, WorkIx)])>,
+    users_and_dirty: Vec<(&mut UserEntitlement, &[(ClassUser, WorkIx)])>,
 ) -> Vec<(WorkIx, Slot)> {
     let mut updated = Vec::new();
-    for (user_entitlement, dirty) in user_entitlements {
+    for (user_entitlement, dirty) in users_and_dirty {
         updated.extend(user_entitlement.update(state, work_ids(dirty), slots));
         user_entitlement.begin(settings);
     }
     updated
 }
 
+/// Returns the work without its owners.
 fn work_ids(dirty: &[(ClassUser, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     dirty.iter().map(|(_, work)| *work)
 }
 
-/// Computes all entitlements once. Returns true if a limit changed, so that a recount is needed.
+/// Computes all entitlements once. Returns true if a limit changed, so that a repetition is needed.
 fn compute_once(
     state: &mut RoundState,
     tables: &HoleTables,
     settings: &FairShareSettings,
     group: &mut [ClassEntitlements],
 ) -> bool {
-    let demands: Vec<Amounts> = group.iter().map(class_demand).collect();
+    let demands: Vec<ProcessCounts> = group.iter().map(class_demand).collect();
     let class_grants = divide_among_classes(state, tables, group, &demands);
     let single_class_holes = holes_of_single_class(state, tables, group);
-    let mut steps: Vec<(&mut UserEntitlement, Option<Amounts>)> = Vec::new();
+    // `None` grants the whole demand of a user.
+    let mut grants_of_users: Vec<(&mut UserEntitlement, Option<ProcessCounts>)> = Vec::new();
     let mut claims = Claims::default();
     for ((class_entitlements, class_grant), demand) in
         group.iter_mut().zip(class_grants).zip(demands)
@@ -199,29 +216,29 @@ fn compute_once(
             })
         };
         let class = &mut state.classes[class_entitlements.class];
-        class.user_entitlements = granted_amounts().map(Amounts::total_quanta).collect();
+        class.user_entitlements = granted_amounts().map(ProcessCounts::total_quanta).collect();
         class.entitlement = match &single_class_holes {
             Some(_) => sum_amounts(granted_amounts()),
             None => class_grant,
         };
         let users = class_entitlements.users.users_mut();
-        steps.extend(users.map(|((_, position), user_entitlement)| {
+        grants_of_users.extend(users.map(|((_, position), user_entitlement)| {
             (user_entitlement, user_grants[position].take())
         }));
     }
-    divide_user_grants(settings, steps)
+    divide_among_work(settings, grants_of_users)
 }
 
 /// Divides the grants of users among their work. Returns true if a limit changed.
-fn divide_user_grants(
+fn divide_among_work(
     settings: &FairShareSettings,
-    steps: Vec<(&mut UserEntitlement, Option<Amounts>)>,
+    grants_of_users: Vec<(&mut UserEntitlement, Option<ProcessCounts>)>,
 ) -> bool {
-    steps
-        .into_iter()
-        .fold(false, |changed, (user_entitlement, grant)| {
-            user_entitlement.step(settings, grant) | changed
-        })
+    let mut limit_changed = false;
+    for (user_entitlement, grant) in grants_of_users {
+        limit_changed |= user_entitlement.run_step(settings, grant);
+    }
+    limit_changed
 }
 
 /// Returns the classes whose home is this pool or one below, by descending weight, then name. They
@@ -257,13 +274,13 @@ fn divide_among_classes(
     state: &RoundState,
     tables: &HoleTables,
     group: &[ClassEntitlements],
-    demands: &[Amounts],
-) -> Vec<Amounts> {
+    demands: &[ProcessCounts],
+) -> Vec<ProcessCounts> {
     let classes: Vec<ClassIx> = group
         .iter()
         .map(|class_entitlements| class_entitlements.class)
         .collect();
-    let mut grants: BTreeMap<ClassIx, Amounts> = BTreeMap::new();
+    let mut grants: BTreeMap<ClassIx, ProcessCounts> = BTreeMap::new();
     for home in home_pools(state, &classes) {
         let holes = holes_within(state, tables, home);
         let competing = competing_classes(state, &classes, home);
@@ -271,7 +288,7 @@ fn divide_among_classes(
         for class in &competing {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::class_position(state, *class),
+                deficit::standing_of_class(state, *class),
             );
             let position = classes.iter().position(|other| other == class);
             if let Some(position) = position {
@@ -292,7 +309,7 @@ fn divide_among_classes(
 }
 
 /// Returns the demand of all users of a class.
-fn class_demand(class_entitlements: &ClassEntitlements) -> Amounts {
+fn class_demand(class_entitlements: &ClassEntitlements) -> ProcessCounts {
     sum_amounts(
         class_entitlements
             .users
@@ -301,8 +318,8 @@ fn class_demand(class_entitlements: &ClassEntitlements) -> Amounts {
     )
 }
 
-fn sum_amounts<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
-    let mut sum = Amounts::default();
+fn sum_amounts<'a>(amounts: impl Iterator<Item = &'a ProcessCounts>) -> ProcessCounts {
+    let mut sum = ProcessCounts::default();
     amounts.for_each(|amounts| sum.merge(amounts));
     sum
 }
@@ -358,16 +375,17 @@ fn divide_among_users(
     settings: &FairShareSettings,
     holes: HoleTable,
     class_entitlements: &ClassEntitlements,
-) -> Vec<Option<Amounts>> {
+) -> Vec<Option<ProcessCounts>> {
     claims.clear();
-    for (user, standing) in &class_entitlements.sorted_users {
-        claims.add_entity(1, *standing);
-        claims.add_all_demand(class_entitlements.users.at_name_position(*user).demand());
+    let users = &class_entitlements.users;
+    for sorted_user in &class_entitlements.sorted_users {
+        claims.add_entity(1, sorted_user.standing);
+        claims.add_all_demand(users.at_name_position(sorted_user.name_position).demand());
     }
     claims.apportion(holes, settings.division);
     let mut user_grants = vec![None; class_entitlements.sorted_users.len()];
-    for ((user, _), grant) in class_entitlements.sorted_users.iter().zip(claims.grants()) {
-        user_grants[*user] = Some(grant);
+    for (sorted_user, grant) in class_entitlements.sorted_users.iter().zip(claims.grants()) {
+        user_grants[sorted_user.name_position] = Some(grant);
     }
     user_grants
 }
@@ -376,7 +394,7 @@ fn divide_among_users(
 /// grants of all classes are removed together, largest processes first. A small process then does
 /// not break the hole that a large one is entitled to. Lower pools are used first.
 fn subtract_grants(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], home: PoolIx) {
-    let mut granted = Amounts::default();
+    let mut granted = ProcessCounts::default();
     let at_home = |class: &&ClassIx| state.classes[**class].pool == Some(home);
     for class in classes.iter().filter(at_home) {
         granted.merge(&state.classes[*class].entitlement);

@@ -10,6 +10,7 @@ use crate::{
     state::{RoundState, WorkState},
 };
 
+/// Computes the entitlements of a group of classes, and removes the holes that they use.
 pub(super) fn compute(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
     for work in super::work_by_class_and_age(state, classes) {
         let entitlement = match state.work_record(work).kind {

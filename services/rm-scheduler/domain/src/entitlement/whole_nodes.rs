@@ -5,7 +5,7 @@
 //! hole of a reserved node is then no longer available to other work.
 //!
 //! Two settings change the rules. With `count_what_fits`, only nodes with a hole for the process
-//! are counted. With `clear_promised`, a reserved node is kept for its work, and allocations that
+//! are counted. With `clear_promised`, a reserved node stays reserved, and allocations that
 //! already leave do not prevent a reservation.
 
 use std::collections::BTreeMap;
@@ -79,6 +79,7 @@ fn node_rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
         .clone()
         .map(|allocation| investment_ms(state, allocation))
         .fold(0, u64::saturating_add);
+    // Stage 0: free. Stage 1: becomes empty anyway. Stage 2: must be cleared.
     let stage = match (allocations.is_empty(), staying.count()) {
         (true, _) => 0,
         (false, 0) => 1,
@@ -96,6 +97,7 @@ fn investment_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     }
 }
 
+/// Reserves nodes for one piece of work, up to its cap. Stores a deferral if it gets none.
 fn reserve_for(
     state: &mut RoundState,
     tables: &mut HoleTables,

@@ -150,6 +150,7 @@ fn tree_name(state: &RoundState, pool: Option<PoolIx>) -> Option<String> {
     Some(state.forest.name(root).to_owned())
 }
 
+/// Returns the share of one piece of work.
 pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let work_state = &state.work[work];
     let policy = state.policy(work);
@@ -172,8 +173,7 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     tally.held += work_state.granted_quanta;
     tally.due = counted * quanta;
     if policy == Some(Policy::FairShare) {
-        let counts_resting = state.settings.rest_on_closed;
-        let resting = if counts_resting {
+        let resting = if state.settings.rest_on_closed {
             work_state.resting
         } else {
             0
@@ -194,6 +194,7 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     }
 }
 
+/// Returns the quanta that the work holds, without grants of this round.
 fn held_tally(state: &RoundState, work: WorkIx) -> Tally {
     let (work, work_record) = (&state.work[work], state.work_record(work));
     if work.leaving != work_record.usage.leaving {

@@ -3,7 +3,7 @@
 //!
 //! Both come from the state after all decisions and from the functions that decided.
 
-mod structural;
+mod structural_changes;
 
 use rustc_hash::FxHashMap;
 
@@ -69,7 +69,7 @@ impl UnblockFinder {
         let mut add = |reason: Reason| reasons.extend((reason != primary).then_some(reason));
         let permanent = self.permanent_reasons.find(state, work);
         permanent.into_iter().for_each(&mut add);
-        let has_no_host_of_size = structural::has_no_host_of_size(state, work);
+        let has_no_host_of_size = structural_changes::has_no_host_of_size(state, work);
         if has_no_host_of_size {
             add(Reason::NoHostOfSize);
         }
@@ -115,7 +115,7 @@ impl UnblockFinder {
         }
         let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
         if exhausted.contains(&primary)
-            && let Some(change) = structural::free_fixed_space(state, work)
+            && let Some(change) = structural_changes::free_fixed_space(state, work)
         {
             return Some(change);
         }
@@ -124,7 +124,7 @@ impl UnblockFinder {
             | Reason::UnknownClass
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
-            Reason::AllotmentExceeded => structural::fit_into_allotment(state, work)?,
+            Reason::AllotmentExceeded => structural_changes::fit_into_allotment(state, work)?,
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
                 match (
                     find_missing_resource(state, work),
@@ -137,7 +137,7 @@ impl UnblockFinder {
                     (None, None) => Unblock::AddNode { quanta },
                 }
             }
-            Reason::NoListedMachine => structural::list_or_add_node(state, work),
+            Reason::NoListedMachine => structural_changes::list_or_add_node(state, work),
             Reason::AllBlocked => Unblock::OpenNode {
                 node: find_blocked_node(state, work)?,
             },
@@ -164,7 +164,7 @@ impl UnblockFinder {
     fn change_for_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
         let quanta = state.work[work].process_quanta;
         match self.nearest(state, work) {
-            None => structural::open_or_add_node(state, work),
+            None => structural_changes::open_or_add_node(state, work),
             Some(nearest) if nearest.lacking_quanta > 0 => free_space_on(state, nearest),
             Some(nearest) if nearest.lacking_dimension.is_some() => Unblock::AddNode { quanta },
             Some(_) => Unblock::Wait {
@@ -225,7 +225,7 @@ impl UnblockFinder {
     /// Returns the largest process, in quanta, that an open node could hold. It is smaller than the
     /// present process.
     fn smaller_process(&mut self, state: &RoundState, work: WorkIx) -> Option<u64> {
-        let find = || structural::largest_smaller_process(state, work, u64::MAX);
+        let find = || structural_changes::largest_smaller_process(state, work, u64::MAX);
         if state.work_record(work).is_constrained() {
             return find();
         }

@@ -30,25 +30,24 @@ struct GangState {
     was_complete: bool,
 }
 
-/// Reports gangs that stay torn for longer than the grace time. `now_ms` is a monotonic clock.
-///
-/// `granted` returns the number of grants that a piece of work ever got.
-pub fn check_gangs(
-    snapshot: &Snapshot,
-    granted: impl Fn(&WorkId) -> u64,
-    memory: &mut Memory,
-    now_ms: u64,
-) -> Finding {
+/// Gangs by application and name.
+type Gangs = BTreeMap<(String, String), GangState>;
+
+/// Returns the state of each gang. `granted` returns the number of grants that a piece of work ever
+/// got.
+fn gang_states(snapshot: &Snapshot, granted: impl Fn(&WorkId) -> u64) -> Gangs {
+    // Number of staying processes, and whether any process is leaving.
     let mut held: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     for allocation in snapshot.allocations.values() {
         let (process_count, is_leaving) = held.entry(allocation.work.as_str()).or_default();
         *process_count += u64::from(!allocation.leaving);
         *is_leaving |= allocation.leaving;
     }
-    let mut gangs: BTreeMap<(String, String), GangState> = BTreeMap::new();
+    let mut gangs = Gangs::new();
     for (work, demand) in &snapshot.demand {
         let queued = demand.queued.as_deref();
-        let Some((queued, gang)) = queued.and_then(|it| Some((it, it.gang.as_ref()?))) else {
+        let Some((queued, gang)) = queued.and_then(|queued| Some((queued, queued.gang.as_ref()?)))
+        else {
             continue;
         };
         let application = queued.application.as_deref().unwrap_or(work.as_str());
@@ -63,6 +62,19 @@ pub fn check_gangs(
         state.is_leaving |= is_leaving;
         state.was_complete |= granted(work) > process_count;
     }
+    gangs
+}
+
+/// Reports gangs that stay torn for longer than the grace time. `now_ms` is a monotonic clock.
+///
+/// `granted` returns the number of grants that a piece of work ever got.
+pub fn check_gangs(
+    snapshot: &Snapshot,
+    granted: impl Fn(&WorkId) -> u64,
+    memory: &mut Memory,
+    now_ms: u64,
+) -> Finding {
+    let gangs = gang_states(snapshot, granted);
     let torn = gangs.iter().filter(|(_, state)| {
         let is_torn = state.process_count > 0 && state.missing > 0;
         is_torn && !state.is_leaving && !state.was_complete
@@ -78,12 +90,13 @@ pub fn check_gangs(
         .collect();
     for (key, state) in gangs {
         let fault = overdue.get(&key).map(|(missing, age)| {
+            let (application, gang) = &key;
             let detail = format!(
-                "gang {:?} has {} processes and lacks {missing}, and is neither repaired nor \
+                "gang {gang:?} has {} processes and lacks {missing}, and is neither repaired nor \
                  released",
-                key.1, state.process_count
+                state.process_count
             );
-            Evidence::new(&key.0, detail)
+            Evidence::new(application, detail)
                 .with_number("has_processes", state.process_count)
                 .with_number("lacks_processes", *missing)
                 .with_number("torn_ms", *age)

@@ -22,6 +22,9 @@ const MIN_RESULTS: u64 = 10;
 /// Maximum number of turns in which two pieces of work preempt each other.
 const MAX_ALTERNATIONS: u64 = 3;
 
+/// Last beneficiary, and number of turns, for each pair of pieces of work.
+type Alternations<'a> = BTreeMap<(&'a WorkId, &'a WorkId), (&'a WorkId, u64)>;
+
 /// Checks the stored receipts, oldest first.
 ///
 /// It is no violation if the beneficiary was withdrawn, because that is an external event. Space on
@@ -34,8 +37,8 @@ pub fn check_preemptions<'a>(
 ) -> Finding {
     let mut inquiry = Inquiry::new(JUSTIFIED);
     let (mut ended, mut without_benefit) = (0_u64, 0_u64);
-    let mut alternations: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
-    for receipt in receipts.filter(|it| now.ms_since(it.at) < RECENT_MS) {
+    let mut alternations = Alternations::new();
+    for receipt in receipts.filter(|receipt| now.ms_since(receipt.at) < RECENT_MS) {
         let age = now.ms_since(receipt.at);
         let is_overdue =
             receipt.outcome == Outcome::Open && age >= MAX_OPEN_MS && !is_awaited(receipt);

@@ -25,7 +25,7 @@ pub const CONSERVING: Rule = Rule {
 const MAX_ROUNDS: u64 = 3;
 /// The same limit in milliseconds while no round is due, because rounds run only after changes.
 const MAX_IDLE_MS: u64 = 10_000;
-/// Maximum number of pieces of work for which one check searches a node.
+/// Maximum number of pieces of work for which one check searches for a node.
 const MAX_TRIED: usize = 200;
 /// Maximum number of pieces of work that are suspected at the same time.
 const MAX_SUSPICIONS: usize = 50;
@@ -220,7 +220,7 @@ fn waiting_after<'a>(
 ) -> impl Iterator<Item = (&'a WorkId, &'a Verdict)> {
     let start = after
         .as_ref()
-        .map_or(Bound::Unbounded, |it| Bound::Excluded(*it));
+        .map_or(Bound::Unbounded, |work| Bound::Excluded(*work));
     let before =
         after.map(|after| all.range::<&WorkId, _>((Bound::Unbounded, Bound::Included(after))));
     let following = all.range::<&WorkId, _>((start, Bound::Unbounded));

@@ -19,6 +19,7 @@ const FORECAST_PREFIX: &str = "alc_what-if-";
 ///
 const UNKNOWN_TASK_MS: u64 = 3_600_000;
 
+/// Returns whether the allocation exists only in the forecast.
 pub(super) fn is_forecast(id: &AllocationId) -> bool {
     id.as_str().starts_with(FORECAST_PREFIX)
 }
@@ -47,8 +48,11 @@ impl<'a> SimulatedFleet<'a> {
     /// Carries out a plan and advances the time by one cycle. Returns true if the fleet changed.
     pub fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut changed = !plan.is_empty();
-        let vacated: BTreeSet<&AllocationId> =
-            plan.vacates.iter().map(|it| &it.allocation).collect();
+        let vacated: BTreeSet<&AllocationId> = plan
+            .vacates
+            .iter()
+            .map(|vacate| &vacate.allocation)
+            .collect();
         let now = self.snapshot.now;
         self.snapshot.allocations.retain(|id, allocation| {
             let leaves = allocation.leaving || vacated.contains(id);
@@ -73,6 +77,7 @@ impl<'a> SimulatedFleet<'a> {
         changed
     }
 
+    /// Adds the allocation of a grant. Its process runs at once.
     fn start(&mut self, grant: &Grant) {
         self.started_count += 1;
         let now = self.snapshot.now;
@@ -90,8 +95,9 @@ impl<'a> SimulatedFleet<'a> {
     /// job did.
     fn finish_first_tasks(&mut self) -> bool {
         let (demand, mut changed) = (&mut self.snapshot.demand, false);
-        let is_starting =
-            |it: &Demand| it.kind == WorkKind::Job && (it.task_ms.is_none() || !it.runnable);
+        let is_starting = |demand: &Demand| {
+            demand.kind == WorkKind::Job && (demand.task_ms.is_none() || !demand.runnable)
+        };
         for allocation in self.snapshot.allocations.values() {
             let Some(demand) = demand
                 .get_mut(&allocation.work)

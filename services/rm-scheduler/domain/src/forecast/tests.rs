@@ -62,7 +62,7 @@ fn new_work_starts_after_preemption_for_it() {
             .with
             .starts
             .iter()
-            .all(|it| it.work == work_id("new") && it.round > 1)
+            .all(|start| start.work == work_id("new") && start.round > 1)
     );
     assert_eq!(result.with.leaves.len(), 4);
     for leave in &result.with.leaves {
@@ -131,21 +131,21 @@ fn work_of_drained_and_lost_nodes_moves_to_other_nodes() {
             .snapshot
             .allocations
             .values()
-            .filter(|it| it.node == name)
+            .filter(|allocation| allocation.node == name)
             .count();
         let mut changes = Changes::default();
-        let set = if lose {
+        let changed_nodes = if lose {
             &mut changes.lose
         } else {
             &mut changes.drain
         };
-        set.insert(name.clone());
+        changed_nodes.insert(name.clone());
         let result = forecast(&fixture.snapshot, &changes, 10);
         let departures = result
             .with
             .leaves
             .iter()
-            .filter(|it| it.reason == reason)
+            .filter(|leave| leave.reason == reason)
             .count();
         assert_eq!(departures, on_node, "{reason:?}");
         assert!(result.with.starts.iter().all(|start| start.node != name));
@@ -211,21 +211,29 @@ fn a_forecast_equals_the_rounds_that_follow() {
     let (mut starts, mut leaves) = (Vec::new(), Vec::new());
     for round in 1..=result.with.rounds {
         let plan = fixture.step();
-        starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
-        leaves.extend(plan.vacates.into_iter().map(|it| (round, it.allocation)));
+        starts.extend(
+            plan.grants
+                .into_iter()
+                .map(|grant| (round, grant.work, grant.node)),
+        );
+        leaves.extend(
+            plan.vacates
+                .into_iter()
+                .map(|vacate| (round, vacate.allocation)),
+        );
     }
     let forecast: Vec<_> = result
         .with
         .starts
         .into_iter()
-        .map(|it| (it.round, it.work, it.node))
+        .map(|start| (start.round, start.work, start.node))
         .collect();
     assert_eq!(starts, forecast);
     let forecast: Vec<_> = result
         .with
         .leaves
         .into_iter()
-        .map(|it| (it.round, it.allocation))
+        .map(|leave| (leave.round, leave.allocation))
         .collect();
     assert_eq!(leaves, forecast);
 }
@@ -319,12 +327,13 @@ proptest! {
         let (mut starts, mut leaves) = (Vec::new(), Vec::new());
         for round in 1..=result.with.rounds {
             let plan = fixture.step();
-            starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
-            leaves.extend(plan.vacates.into_iter().map(|it| (round, it.reason)));
+            starts.extend(plan.grants.into_iter().map(|grant| (round, grant.work, grant.node)));
+            leaves.extend(plan.vacates.into_iter().map(|vacate| (round, vacate.reason)));
         }
-        let forecast = result.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
+        let forecast = result.with.starts.into_iter();
+        let forecast = forecast.map(|start| (start.round, start.work, start.node));
         prop_assert_eq!(starts, forecast.collect::<Vec<_>>());
-        let forecast = result.with.leaves.into_iter().map(|it| (it.round, it.reason));
+        let forecast = result.with.leaves.into_iter().map(|leave| (leave.round, leave.reason));
         prop_assert_eq!(leaves, forecast.collect::<Vec<_>>());
         if result.with.settled {
             prop_assert!(fixture.step().is_empty(), "the forecast had settled");

@@ -1,5 +1,8 @@
-//! A `Vec` that survives rounds and tracks which rows were written, so that the next round resets
-//! only those.
+//! A `Vec` that is retained from round to round and tracks which rows were written, so that the
+//! next round resets only those.
+//!
+//! A row is touched if this round wrote it. A row is dirty if it may differ from the end of the
+//! last round: it was reset at the start of this round, or touched since.
 
 use crate::ids::Ix;
 use std::ops::{Index, IndexMut};

@@ -4,7 +4,7 @@ use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
     AllocationRecord, FleetIndex, allocation_usage::AllocationUsage, apply_delta::DirtyRows,
-    derive::set_membership, lookup::AllocationEntry,
+    delta_lookup::AllocationEntry, derived_fields::set_membership,
 };
 use crate::{
     collections::id_list::IdList,

@@ -6,9 +6,9 @@ use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 use super::{
     ClassRecord, FleetIndex, NameHash, PolicyInputs, Users, WorkRecord, WorkUsage,
     allocation_usage::NodeUsage,
-    derive::set_membership,
+    delta_lookup::{Entry, WorkEntry, find_rows},
+    derived_fields::set_membership,
     growth_cap::GrowthRules,
-    lookup::{Entry, WorkEntry, find_rows},
     pool_tree::Forest,
 };
 use crate::{
@@ -391,13 +391,13 @@ mod tests {
             index.apply(&fixture.snapshot, &delta);
             (index.touched.len(), index.rederived.len())
         };
-        assert_eq!(apply_change(&|it| it.remaining_tasks = 99), (0, 0));
-        assert_eq!(apply_change(&|it| it.task_ms = Some(1_001)), (0, 0));
+        assert_eq!(apply_change(&|job| job.remaining_tasks = 99), (0, 0));
+        assert_eq!(apply_change(&|job| job.task_ms = Some(1_001)), (0, 0));
         // A second process would find nothing to do.
-        assert_eq!(apply_change(&|it| it.remaining_tasks = 1), (1, 1));
-        assert_eq!(apply_change(&|it| it.max_processes = 1), (1, 1));
+        assert_eq!(apply_change(&|job| job.remaining_tasks = 1), (1, 1));
+        assert_eq!(apply_change(&|job| job.max_processes = 1), (1, 1));
         assert_eq!(
-            apply_change(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
+            apply_change(&|job| job.submitted_at = job.submitted_at.plus_ms(1)),
             (1, 1)
         );
     }
@@ -416,7 +416,7 @@ mod tests {
         let delta = SnapshotDelta {
             allocations: allocations
                 .into_iter()
-                .map(|(id, it)| (id, Some(it)))
+                .map(|(id, allocation)| (id, Some(allocation)))
                 .collect(),
             ..SnapshotDelta::default()
         };

@@ -16,18 +16,19 @@ use crate::input::snapshot::{Class, Policy, Snapshot};
 /// dimension and in quanta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargestNodes {
-    nodes: Vec<Node>,
+    nodes: Vec<NodeSize>,
     /// True if a node has a part of a quantum. The quanta of a process may then need the limit.
     limits_process_quanta: bool,
 }
 
+/// Capacity of a node, in amounts and in whole quanta.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Node {
+struct NodeSize {
     capacity: Size,
     quanta: u64,
 }
 
-impl Node {
+impl NodeSize {
     fn new(quantum: &Quantum, capacity: &Size) -> Self {
         Self {
             capacity: capacity.clone(),
@@ -50,7 +51,7 @@ impl LargestNodes {
             largest.add(quantum, capacity);
         }
         // The sort makes two values equal that differ only in the order of the given nodes.
-        let key = |node: &Node| (node.quanta, node.capacity.clone());
+        let key = |node: &NodeSize| (node.quanta, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
     }
@@ -83,23 +84,23 @@ impl LargestNodes {
     }
 
     fn add(&mut self, quantum: &Quantum, capacity: &Size) {
-        let is_known = self.nodes.iter().any(|it| it.capacity == *capacity);
+        let is_known = self.nodes.iter().any(|known| known.capacity == *capacity);
         if is_known {
             return;
         }
-        let node = Node::new(quantum, capacity);
+        let node = NodeSize::new(quantum, capacity);
         self.limits_process_quanta |= quantum.quanta_of_work(capacity) > node.quanta;
-        if self.nodes.iter().any(|it| node.is_within(it)) {
+        if self.nodes.iter().any(|other| node.is_within(other)) {
             return;
         }
-        self.nodes.retain(|it| !it.is_within(&node));
+        self.nodes.retain(|other| !other.is_within(&node));
         self.nodes.push(node);
     }
 
     /// Returns the quanta of the largest node that a process of this size fits on.
     fn max_quanta_fitting(&self, size: &Size) -> Option<u64> {
-        let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
-        nodes.map(|it| it.quanta).max()
+        let nodes = self.nodes.iter().filter(|node| size.fits(&node.capacity));
+        nodes.map(|node| node.quanta).max()
     }
 
     /// Returns true if a node has a part of a quantum, so that the quanta of a process may be
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::{
         Planner as _, Rounds, SnapshotDelta, check,
-        input::snapshot::Node as SnapshotNode,
+        input::snapshot::Node,
         planner::FairShare,
         tests::fixture::{Fixture, GIB, node_name},
     };
@@ -189,7 +190,7 @@ mod tests {
         assert!(part_of_quantum.limits_process_quanta());
     }
 
-    fn set_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> SnapshotNode {
+    fn set_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> Node {
         let node = fixture.node(name);
         node.capacity.memory_bytes = bytes;
         node.clone()

@@ -39,24 +39,24 @@ impl<I: Ix> NameTable<I> {
     /// Returns the row of the name with this hash. `has_name` compares the name of a row.
     #[inline]
     pub fn find(&self, hash: NameHash, has_name: impl Fn(I) -> bool) -> Option<I> {
-        let has_name = |it: &Entry<I>| it.hash == hash && has_name(it.row);
-        self.0.find(hash.to_u64(), has_name).map(|it| it.row)
+        let has_name = |entry: &Entry<I>| entry.hash == hash && has_name(entry.row);
+        self.0.find(hash.to_u64(), has_name).map(|entry| entry.row)
     }
 
     pub fn reserve(&mut self, additional: usize) {
-        self.0.reserve(additional, |it| it.hash.to_u64());
+        self.0.reserve(additional, |entry| entry.hash.to_u64());
     }
 
     /// Inserts a row that is not in the table.
     pub fn insert(&mut self, hash: NameHash, row: I) {
         let entry = Entry { hash, row };
         self.0
-            .insert_unique(hash.to_u64(), entry, |it| it.hash.to_u64());
+            .insert_unique(hash.to_u64(), entry, |other| other.hash.to_u64());
     }
 
     /// Removes a row that is in the table.
     pub fn remove(&mut self, hash: NameHash, row: I) {
-        let entry = self.0.find_entry(hash.to_u64(), |it| it.row == row);
+        let entry = self.0.find_entry(hash.to_u64(), |entry| entry.row == row);
         if let Ok(entry) = entry {
             entry.remove();
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{NodeName, Size, WorkId};
 
 use super::{
-    FleetIndex, NodeRecord, apply_delta::DirtyRows, derive::set_membership,
+    FleetIndex, NodeRecord, apply_delta::DirtyRows, derived_fields::set_membership,
     largest_nodes::LargestNodes, node_space::NodeSpace,
 };
 use crate::{
@@ -141,7 +141,7 @@ impl FleetIndex {
     /// Returns a free number between the neighbours of the name, or the next number after the last
     /// node.
     fn find_free_number(&self, name: &NodeName) -> Option<NodeIx> {
-        let next = self.nodes.partition_point(|it| it.name < *name);
+        let next = self.nodes.partition_point(|record| record.name < *name);
         let is_free = |node: &NodeIx| self.nodes[*node].is_vacant;
         if next.index() == self.nodes.len() || is_free(&next) {
             return Some(next);
@@ -174,9 +174,11 @@ impl FleetIndex {
         if let Some(pool) = node_record.pool {
             self.all_quanta[pool] += node_record.quanta;
         }
-        let gpu_pool = |it: &NodeRecord| {
-            let has_gpus = it.node.capacity.gpu_milli > 0;
-            let pool = it.pool.filter(|pool| has_gpus || self.pool_has_gpus[*pool]);
+        let gpu_pool = |record: &NodeRecord| {
+            let has_gpus = record.node.capacity.gpu_milli > 0;
+            let pool = record
+                .pool
+                .filter(|pool| has_gpus || self.pool_has_gpus[*pool]);
             (pool, pool.is_some() && has_gpus)
         };
         let gpu_pool_changes = gpu_pool(&node_record) != gpu_pool(before);
@@ -211,12 +213,14 @@ impl FleetIndex {
     fn update_gpu_pools(&mut self) {
         let node_records = || self.nodes.enumerate();
         self.pool_has_gpus = TypedVec::filled(false, self.forest.len());
-        for (_, node_record) in node_records().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
+        let has_gpus = |record: &NodeRecord| record.node.capacity.gpu_milli > 0;
+        for (_, node_record) in node_records().filter(|(_, record)| has_gpus(record)) {
             if let Some(pool) = node_record.pool {
                 self.pool_has_gpus[pool] = true;
             }
         }
-        let is_in_gpu_pool = |it: &NodeRecord| it.pool.is_some_and(|pool| self.pool_has_gpus[pool]);
+        let is_in_gpu_pool =
+            |record: &NodeRecord| record.pool.is_some_and(|pool| self.pool_has_gpus[pool]);
         let nodes_with_gpu_pool =
             node_records().filter(|(_, node_record)| is_in_gpu_pool(node_record));
         self.gpu_pool_nodes = nodes_with_gpu_pool.map(|(node, _)| node).collect();

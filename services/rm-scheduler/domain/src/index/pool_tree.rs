@@ -9,6 +9,7 @@ use crate::{
     input::snapshot::Pool,
 };
 
+/// All trees of pools.
 #[derive(Default)]
 pub(crate) struct Forest {
     names: TypedVec<PoolIx, String>,

@@ -90,7 +90,9 @@ pub struct Queue {
     pub backoff_ms: Option<u64>,
     pub preemption_delay_ms: Option<u64>,
     pub quota_preemption_delay_ms: Option<u64>,
+    /// Whether priorities inside the queue have no effect outside.
     pub priority_fence: bool,
+    /// Number added to the priorities of the applications in the queue.
     pub priority_offset: i32,
     pub preemption: Preemption,
     pub limits: Vec<Limit>,

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Settings of the planner, as the policy sets them.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each can be switched off independently"
@@ -38,7 +39,7 @@ pub struct Settings {
     pub evict_for_somebody: bool,
     /// Space beyond all entitlements is lent. See decision 0006.
     pub lend_idle: bool,
-    /// A node reserved as a whole is kept for its work and cleared at once (W-33).
+    /// A node reserved as a whole stays reserved for its work and is cleared at once (W-33).
     pub clear_promised: bool,
     /// If a node shrank below what it holds, processes on this node are preempted first (W-20).
     pub relieve_shrunken: bool,

@@ -36,9 +36,28 @@ struct Position {
     index: usize,
 }
 
-/// Head of a queue: the key of its serve order, its position, and the work.
-type Head<'a> = ((i128, Reverse<u64>, &'a WorkId), Position, WorkIx);
+impl Position {
+    fn first(queue: QueueKey, is_late: bool) -> Self {
+        Self {
+            queue,
+            is_late,
+            index: 0,
+        }
+    }
+}
 
+/// Work at the head of a queue. The first three fields are its serve order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Head<'a> {
+    rank_and_time: i128,
+    quanta_rank: Reverse<u64>,
+    id: &'a WorkId,
+    position: Position,
+    work: WorkIx,
+}
+
+/// Takes the lending queues of a tree out of the state. [`LendingCandidates::close`] puts them
+/// back.
 pub(crate) fn collect_candidates<'a>(
     state: &mut RoundState<'a>,
     tree: PoolIx,
@@ -65,26 +84,10 @@ pub(crate) fn collect_candidates<'a>(
     let keys: Vec<QueueKey> = candidates.queues().keys().copied().collect();
     let late: Vec<QueueKey> = candidates.late.keys().copied().collect();
     for queue in keys {
-        let (is_late, index) = (false, 0);
-        candidates.push_head(
-            state,
-            Position {
-                queue,
-                is_late,
-                index,
-            },
-        );
+        candidates.push_head(state, Position::first(queue, false));
     }
     for queue in late {
-        let (is_late, index) = (true, 0);
-        candidates.push_head(
-            state,
-            Position {
-                queue,
-                is_late,
-                index,
-            },
-        );
+        candidates.push_head(state, Position::first(queue, true));
     }
     candidates
 }
@@ -104,12 +107,14 @@ impl<'a> LendingCandidates<'a> {
             queue.map(|queue| &queue.keys)
         };
         let serve_key = *queue?.get(position.index)?;
-        let key = (
-            serve_key.rank_and_time(),
-            quanta_rank(state, serve_key.work()),
-            state.id(serve_key.work()),
-        );
-        Some((key, position, serve_key.work()))
+        let work = serve_key.work();
+        Some(Head {
+            rank_and_time: serve_key.rank_and_time(),
+            quanta_rank: quanta_rank(state, work),
+            id: state.id(work),
+            position,
+            work,
+        })
     }
 
     fn push_head(&mut self, state: &RoundState<'a>, position: Position) {
@@ -125,7 +130,7 @@ impl<'a> LendingCandidates<'a> {
         is_exhausted: impl Fn(WorkIx) -> bool,
     ) -> Option<WorkIx> {
         loop {
-            let Reverse((_, position, work)) = *self.heads.peek()?;
+            let Reverse(Head { position, work, .. }) = *self.heads.peek()?;
             if position.queue != QueueKey::NodeList && is_exhausted(work) {
                 self.heads.pop();
                 continue;
@@ -145,7 +150,7 @@ impl<'a> LendingCandidates<'a> {
         }
     }
 
-    /// Gives the serve order back to the state.
+    /// Puts the serve order back into the state.
     pub fn close(self, state: &mut RoundState<'a>) {
         state.derived.serve_order = self.serve_order;
     }

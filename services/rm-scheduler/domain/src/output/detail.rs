@@ -37,8 +37,11 @@ pub(crate) enum Detail {
         /// True if the quantum counts the dimension.
         counted: bool,
     },
+    /// The work waits for its first task.
     FirstTask,
+    /// The tasks will be done before more processes could help.
     EndsSooner,
+    /// The number of processes at most doubles in each round.
     Doubles,
 }
 

@@ -22,7 +22,9 @@ pub struct GangGrants(BTreeMap<GangKey, usize>);
 impl GangGrants {
     pub fn new(snapshot: &Snapshot, grants: &[Grant]) -> Self {
         let mut counts: BTreeMap<GangKey, usize> = BTreeMap::new();
-        let gangs = grants.iter().filter_map(|it| gang_of(snapshot, &it.work));
+        let gangs = grants
+            .iter()
+            .filter_map(|grant| gang_of(snapshot, &grant.work));
         for gang in gangs {
             *counts.entry(gang).or_default() += 1;
         }
@@ -52,6 +54,7 @@ pub fn limit_grants(snapshot: &Snapshot, grants: &mut Vec<Grant>, max: usize) ->
     true
 }
 
+/// Returns the gang that this work belongs to, or `None` if it is in no gang.
 fn gang_of(snapshot: &Snapshot, work: &WorkId) -> Option<GangKey> {
     let demand = snapshot.demand.get(work)?;
     let queued = demand.queued.as_deref()?;

@@ -14,6 +14,7 @@ pub use super::shares::{
     UserShare, UserWorkCount, WorkShare,
 };
 
+/// All decisions of one round, with their explanations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub round: u64,

@@ -158,8 +158,10 @@ impl Shares {
             faults.check_equal(&name, &group.tally, &sum);
             if tree != group.tree.as_ref() {
                 tree = group.tree.as_ref();
-                let pools = self.pools.values().filter(|it| Some(&it.tree) == tree);
-                available = pools.map(|it| it.usable.saturating_sub(it.fixed)).sum();
+                let pools = self.pools.values().filter(|pool| Some(&pool.tree) == tree);
+                available = pools
+                    .map(|pool| pool.usable.saturating_sub(pool.fixed))
+                    .sum();
             }
             if let Some(quanta) = group.group_quanta {
                 faults.check_equal(&format!("turn of {name}"), &quanta.available, &available);

@@ -33,6 +33,7 @@ struct LikelySize {
     cpu_milli: u64,
     gpu_milli: u64,
     memory_bytes: u64,
+    /// Number of wanted processes.
     weight: u64,
 }
 
@@ -80,24 +81,25 @@ impl DemandMix {
             })
             .collect();
         // The sort is stable, so the smaller of two equally wanted sizes comes first.
-        likely.sort_by_key(|it| Reverse(it.weight));
-        let total: u64 = likely.iter().map(|it| it.weight).sum();
+        likely.sort_by_key(|likely_size| Reverse(likely_size.weight));
+        let total: u64 = likely.iter().map(|likely_size| likely_size.weight).sum();
         let mut weight = 0;
-        likely.retain(|it| {
+        likely.retain(|likely_size| {
             let is_covered = weight * 100 < total * COVERED_PERCENT;
-            weight += if is_covered { it.weight } else { 0 };
+            weight += if is_covered { likely_size.weight } else { 0 };
             is_covered
         });
         likely.truncate(MAX_SIZES);
-        let weight = likely.iter().map(|it| it.weight).sum();
+        let weight = likely.iter().map(|likely_size| likely_size.weight).sum();
         Self { likely, weight }
     }
 
     /// Returns the fragmentation of a node, summed over the likely sizes.
     fn fragmentation(&self, space: &NodeSpace) -> i128 {
         let free = space.gpus.iter().sum();
-        let weighted_loss = |it: &LikelySize| {
-            i128::from(it.unusable_gpu_milli(space, free)) * i128::from(it.weight)
+        let weighted_loss = |likely_size: &LikelySize| {
+            let unusable = likely_size.unusable_gpu_milli(space, free);
+            i128::from(unusable) * i128::from(likely_size.weight)
         };
         self.likely.iter().map(weighted_loss).sum()
     }
@@ -245,6 +247,7 @@ impl<'a> GpuPacking<'a> {
 }
 
 impl Ranking {
+    /// Ranks the node again by its present free space.
     fn update(
         &mut self,
         node: NodeIx,
@@ -287,7 +290,7 @@ mod tests {
                 weight: *weight,
             })
             .collect();
-        let weight = likely.iter().map(|it| it.weight).sum();
+        let weight = likely.iter().map(|likely_size| likely_size.weight).sum();
         DemandMix { likely, weight }
     }
 
@@ -321,7 +324,10 @@ mod tests {
         let mut state = RoundState::open(&mut cache, &index, &fixture.snapshot);
         state.refresh_derived();
         let likely = DemandMix::new(&state).likely;
-        let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
+        let gpus: Vec<u64> = likely
+            .iter()
+            .map(|likely_size| likely_size.gpu_milli)
+            .collect();
         assert_eq!(gpus, [500]);
     }
 

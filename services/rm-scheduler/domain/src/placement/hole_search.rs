@@ -8,13 +8,15 @@ use crate::{
 /// A cursor over nodes with free space. During the search, nodes may move to buckets that the
 /// cursor has passed.
 pub(crate) enum HoleSearch {
+    /// Search over all nodes of a pool.
     All {
         pool: PoolIx,
         /// Free quanta of the bucket that is searched.
         free: u64,
-        /// Lowest node that is still to be visited in the bucket `free`.
-        from: NodeIx,
+        /// Lowest node of this bucket that the search may still return.
+        next_node: NodeIx,
     },
+    /// Search over the listed nodes of work with a node list, with their free quanta.
     Listed(std::vec::IntoIter<(u64, NodeIx)>),
 }
 
@@ -27,7 +29,7 @@ impl HoleSearch {
             return Self::All {
                 pool,
                 free: work_state.process_quanta,
-                from: NodeIx::new(0),
+                next_node: NodeIx::new(0),
             };
         }
         let listed_names = state.work_record(work).constraints().nodes.iter();
@@ -39,19 +41,24 @@ impl HoleSearch {
         Self::Listed(listed.into_iter())
     }
 
+    /// Returns the next node, or `None` at the end. `node_index` has the present free space.
     pub fn next(&mut self, node_index: &NodeIndex) -> Option<NodeIx> {
         match self {
             Self::Listed(listed) => listed.next().map(|(_, node)| node),
-            Self::All { pool, free, from } => loop {
+            Self::All {
+                pool,
+                free,
+                next_node,
+            } => loop {
                 let (size, nodes) = node_index.free.at_least(*pool, *free)?;
                 if size > *free {
-                    (*free, *from) = (size, NodeIx::new(0));
+                    (*free, *next_node) = (size, NodeIx::new(0));
                 }
-                if let Some(node) = nodes.at_least(*from) {
-                    *from = node.next();
+                if let Some(node) = nodes.at_least(*next_node) {
+                    *next_node = node.next();
                     return Some(node);
                 }
-                (*free, *from) = (size + 1, NodeIx::new(0));
+                (*free, *next_node) = (size + 1, NodeIx::new(0));
             },
         }
     }

@@ -31,6 +31,7 @@ fn grant_free_nodes(state: &mut RoundState, work: WorkIx) {
         return;
     }
     let quanta = state.work[work].process_quanta;
+    // Rank and node. Nodes with a lower rank are granted first.
     let mut free: Vec<(u8, NodeIx)> = state
         .nodes
         .indices()

@@ -1,21 +1,22 @@
 //! Frees a node for entitled work by vacating overage. Prefers the node where the fewest processes
-//! must leave, then the one that loses the least work. Squatters return to their home pool when
-//! work of the pool where they squat waits (W-13).
+//! must leave, then the one that loses the least work.
+//!
+//! The candidates are nodes that processes are leaving or could leave. The exact cost of a
+//! candidate is computed only when its lower bound is the least.
 
 mod candidate_node;
 
-use std::{
-    cell::Cell,
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
-};
+use std::{cell::Cell, cmp::Reverse, collections::BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
+use super::{
+    is_waiting,
+    squatters::{nodes_with_squatters, send_squatters_home},
+};
 use crate::{
     collections::{bit_set::BitSet, id_list::IdList},
     ids::{AllocIx, NodeIx, PoolIx, ShapeIx, WorkIx},
-    input::snapshot::Policy,
     state::{
         RoundState,
         budget::{BudgetStop, PreemptionBudget},
@@ -28,6 +29,7 @@ use candidate_node::{CandidateNode, Preemptable, VictimSearch, Victims};
 /// Maximum number of nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
+/// Clears nodes for the waiting work of the queue, one process after the other.
 pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !queue.iter().any(|queued| is_waiting(state, *queued)) {
         return;
@@ -77,11 +79,6 @@ pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue
     }
 }
 
-fn is_waiting(state: &RoundState, queued: QueuedWork) -> bool {
-    let work_state = &state.work[queued.work];
-    queued.policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
-}
-
 /// Work that needs space for a process, and the position of a candidate to clear for it.
 #[derive(Clone, Copy)]
 struct ClearingTarget {
@@ -129,11 +126,13 @@ impl ClearingCosts {
         }
     }
 
+    /// Replaces the cost of a candidate.
     fn set(&mut self, position: usize, cost: Option<ClearingCost>) {
         self.by_position[position] = cost;
         self.heap.extend(cost.map(Reverse));
     }
 
+    /// Returns the least valid cost, and drops outdated costs.
     fn cheapest(&mut self) -> Option<ClearingCost> {
         while let Some(Reverse(cost)) = self.heap.peek().copied() {
             if self.by_position[cost.position] == Some(cost) {
@@ -194,6 +193,7 @@ fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     }
 }
 
+/// All candidates of one tree, with their costs.
 struct ClearingCandidates {
     nodes: Vec<CandidateNode>,
     /// Allocations that could be preempted, sorted by node.
@@ -381,119 +381,4 @@ fn clear_cheapest_node(
     state.reserve(work, candidates.nodes[position].node);
     candidates.update(state, position);
     Ok(())
-}
-
-/// Returns the nodes with squatters. The list is empty unless `squatters_go_home` is set.
-fn nodes_with_squatters(state: &RoundState) -> Vec<NodeIx> {
-    if !state.settings.squatters_go_home {
-        return Vec::new();
-    }
-    let squatters = state.index.squatters.iter();
-    let staying = squatters.filter(|allocation| !state.leaving[**allocation]);
-    let nodes = staying.filter_map(|allocation| state.allocations[*allocation].node);
-    nodes.collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-/// Sends squatters home from the nodes of all waiting work (W-13).
-pub(super) fn send_all_squatters_home(state: &mut RoundState, queue: &[QueuedWork]) {
-    let squatted_nodes = nodes_with_squatters(state);
-    for queued in queue {
-        if is_waiting(state, *queued) {
-            send_squatters_home(state, queued.work, &squatted_nodes);
-        }
-    }
-}
-
-/// Moves squatters from nodes that the waiting work can use to free nodes of their own pool. Their
-/// work keeps its number of processes. Returns true if any squatter moved (W-13).
-fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted_nodes: &[NodeIx]) -> bool {
-    let Some(home) = state.home(work).filter(|_| !squatted_nodes.is_empty()) else {
-        return false;
-    };
-    let mut has_moved = false;
-    let mut missing_processes = state.work[work]
-        .missing()
-        .saturating_sub(state.work[work].reserved);
-    for node in squatted_nodes.iter().copied() {
-        if missing_processes == 0 {
-            break;
-        }
-        let node_state = &state.nodes[node];
-        if node_state.pool != Some(home)
-            || !node_state.is_schedulable()
-            || !state.is_permitted(work, node)
-        {
-            continue;
-        }
-        if move_squatters_off(state, work, node) {
-            missing_processes -= 1;
-            has_moved = true;
-        }
-    }
-    has_moved
-}
-
-/// Moves the squatters of a node if one process of the work fits there afterwards.
-fn move_squatters_off(state: &mut RoundState, work: WorkIx, node: NodeIx) -> bool {
-    let (quanta, size) = (state.work[work].process_quanta, state.size(work));
-    let mut space = state.future_free(node);
-    let mut budget = state.preemption_budget(node);
-    let mut moves: Vec<(AllocIx, NodeIx)> = Vec::new();
-    for allocation in state.node_record(node).allocations.iter() {
-        if space.count_fitting(quanta, size) > 0 {
-            break;
-        }
-        let record = &state.allocations[allocation];
-        if let Some(target) =
-            find_home_node(state, allocation, node, &moves).filter(|_| budget.allows(record))
-        {
-            space.give(record.quanta, &record.size, &record.gpus);
-            moves.push((allocation, target));
-        }
-    }
-    if budget.declined {
-        state.record_time_dependence();
-    }
-    if moves.is_empty() || space.count_fitting(quanta, size) == 0 {
-        return false;
-    }
-    for (allocation, target) in moves {
-        let Some(owner) = state.allocations[allocation].work else {
-            continue;
-        };
-        let detail = format!("goes home and leaves room to {}", state.id(work));
-        state.preempt(allocation, Some(work), detail);
-        let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
-        state.grant(owner, target, quanta, size);
-    }
-    state.reserve(work, node);
-    true
-}
-
-/// Returns a free node of the squatter's own pool that is not yet a target of `moves`.
-fn find_home_node(
-    state: &RoundState,
-    allocation: AllocIx,
-    node: NodeIx,
-    moves: &[(AllocIx, NodeIx)],
-) -> Option<NodeIx> {
-    let record = &state.allocations[allocation];
-    let owner = record.work.filter(|_| !state.leaving[allocation])?;
-    let own_pool = state.home(owner)?;
-    let pool = state.nodes[node].pool?;
-    let squats = state.policy(owner) == Some(Policy::FairShare) && pool != own_pool;
-    if !squats || !state.forest.is_within(pool, own_pool) {
-        return None;
-    }
-    let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
-    state.nodes.indices().find(|node| {
-        let node_state = &state.nodes[*node];
-        node_state.pool == Some(own_pool)
-            && node_state.is_schedulable()
-            && node_state.whole_node_for.is_none()
-            && node_state.reservations.is_empty()
-            && !moves.iter().any(|(_, target)| target == node)
-            && state.admits(owner, *node)
-            && node_state.free.count_fitting(quanta, size) > 0
-    })
 }

@@ -17,6 +17,7 @@ use crate::{
     state::RoundState,
 };
 
+/// Verdict and share of one piece of work, in the form in which they are stored.
 #[derive(Default)]
 pub(super) struct Row {
     class: Option<ClassIx>,

@@ -107,6 +107,7 @@ impl UnsettledWork {
     }
 }
 
+/// Returns the inputs of the verdict, if the work is ordinary waiting work.
 fn basis_for(
     state: &RoundState,
     work: WorkIx,

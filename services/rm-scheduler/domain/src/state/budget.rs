@@ -107,6 +107,7 @@ pub fn add_receipts(
     }
 }
 
+/// Adds preempted quanta to the sum of a pool and user. Returns the new sum.
 fn add(sums: &mut PreemptedQuanta, pool: &str, user: &UserName, quanta: u64) -> u64 {
     if !sums.contains_key(pool) {
         sums.insert(pool.to_owned(), BTreeMap::new());
@@ -230,10 +231,18 @@ impl Budget {
     }
 }
 
+/// Budgets with the pool of one node and the tree of this pool.
+#[derive(Clone, Copy)]
+struct NodeBudget<'b> {
+    budget: &'b Budget,
+    pool: PoolIx,
+    tree: PoolIx,
+}
+
 /// Budget that applies to one node while allocations are chosen there.
 pub(crate) struct PreemptionBudget<'b> {
-    /// Budgets, the pool of the node, and its tree. `None` if nothing is limited.
-    budget: Option<(&'b Budget, PoolIx, PoolIx)>,
+    /// `None` if nothing is limited.
+    limits: Option<NodeBudget<'b>>,
     /// Quanta of the allocations that were allowed so far.
     quanta: u64,
     /// The same quanta by user.
@@ -246,7 +255,7 @@ impl PreemptionBudget<'_> {
     /// Returns a budget without limits. It shows what would be chosen without budgets.
     pub fn unlimited() -> Self {
         Self {
-            budget: None,
+            limits: None,
             quanta: 0,
             users: Vec::new(),
             declined: false,
@@ -255,7 +264,7 @@ impl PreemptionBudget<'_> {
 
     /// Returns true if the budget covers this allocation in addition to those allowed before.
     pub fn allows(&mut self, allocation: &AllocationRecord) -> bool {
-        let Some((budget, pool, tree)) = self.budget else {
+        let Some(NodeBudget { budget, pool, tree }) = self.limits else {
             return true;
         };
         let position = self
@@ -283,15 +292,22 @@ impl PreemptionBudget<'_> {
 }
 
 impl RoundState<'_> {
+    /// Returns the budgets of this round, or `None` if nothing is limited.
     fn budget(&self) -> Option<&Budget> {
         self.budget.get_or_init(|| Budget::new(self)).as_ref()
     }
 
+    /// Returns the budget for preemptions on this node.
     pub fn preemption_budget(&self, node: NodeIx) -> PreemptionBudget<'_> {
-        let pool = self.nodes[node].pool;
-        let budget = pool.and_then(|pool| Some((self.budget()?, pool, self.forest.root(pool))));
+        let limits = self.nodes[node].pool.and_then(|pool| {
+            Some(NodeBudget {
+                budget: self.budget()?,
+                pool,
+                tree: self.forest.root(pool),
+            })
+        });
         PreemptionBudget {
-            budget,
+            limits,
             ..PreemptionBudget::unlimited()
         }
     }
@@ -368,6 +384,7 @@ impl RoundState<'_> {
     }
 }
 
+/// Budgets that are computed at the first use.
 pub(crate) type OpenBudget = OnceLock<Option<Budget>>;
 
 #[cfg(test)]

@@ -5,21 +5,29 @@ use hayward_vocabulary::Size;
 use super::RoundState;
 use crate::ids::{ShapeIx, TypedVec, WorkIx};
 
-/// Number of wanted processes by shape. The numbers are kept between rounds, and only changed work
-/// is counted again.
+/// Number of wanted processes by shape. The numbers are retained between rounds, and only changed
+/// work is counted again.
 #[derive(Default)]
 pub(crate) struct DemandByShape {
     by_shape: TypedVec<ShapeIx, u128>,
-    /// Shape of each piece of work, and the number of processes that it adds to that shape.
-    contributions: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
+    contributions: TypedVec<WorkIx, Contribution>,
     /// Position in the journal of written work rows up to which `by_shape` is current.
     read_position: usize,
 }
 
+/// Wanted processes of one piece of work, as they were added to its shape.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Contribution {
+    shape: Option<ShapeIx>,
+    processes: u64,
+}
+
 impl DemandByShape {
+    /// Updates the counts at the start of a round.
     pub fn refresh(&mut self, state: &RoundState) {
         self.by_shape.resize(state.index.shapes.len(), 0);
-        self.contributions.resize(state.work.len(), (None, 0));
+        self.contributions
+            .resize(state.work.len(), Contribution::default());
         if state.index.rebuilt {
             state
                 .work
@@ -41,10 +49,10 @@ impl DemandByShape {
         excluded.for_each(|work| self.update_work(state, work));
         #[cfg(test)]
         for work in state.work.written_since(self.read_position) {
-            let (_, wanted_before) = self.contributions[work];
+            let processes_before = self.contributions[work].processes;
             self.update_work(state, work);
-            let (_, wanted) = self.contributions[work];
-            assert_eq!(wanted, wanted_before, "of {}", state.id(work));
+            let processes = self.contributions[work].processes;
+            assert_eq!(processes, processes_before, "of {}", state.id(work));
         }
         self.read_position = state.work.journal_position();
     }
@@ -55,13 +63,16 @@ impl DemandByShape {
         let is_counted = work_state.class.is_some() && !work_state.is_excluded();
         let wanted = work_state.cap.base.min(work_state.reach).max(1);
         let shape = work_state.shape;
-        let contribution = (Some(shape), if is_counted { wanted } else { 0 });
+        let contribution = Contribution {
+            shape: Some(shape),
+            processes: if is_counted { wanted } else { 0 },
+        };
         let before = std::mem::replace(&mut self.contributions[work], contribution);
         if before != contribution {
-            if let (Some(shape), wanted) = before {
-                self.by_shape[shape] -= u128::from(wanted);
+            if let Some(shape) = before.shape {
+                self.by_shape[shape] -= u128::from(before.processes);
             }
-            self.by_shape[shape] += u128::from(contribution.1);
+            self.by_shape[shape] += u128::from(contribution.processes);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Future space: the space of nodes when all leaving allocations have left.
+//! Future space: the space of nodes when all leaving allocations have left, and its reservations.
 
 use super::{Reservation, RoundState};
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, PoolIx, WorkIx},
     index::node_space::NodeSpace,
 };
 
@@ -23,7 +23,7 @@ impl RoundState<'_> {
                 space.take(placed.quanta, placed.size, &placed.gpus);
             }
             let reservations = node_state.reservations.iter();
-            for reservation in reservations.filter(|it| Some(it.work) != except) {
+            for reservation in reservations.filter(|reservation| Some(reservation.work) != except) {
                 space.take(
                     reservation.quanta,
                     self.size(reservation.work),
@@ -120,5 +120,39 @@ impl RoundState<'_> {
             .push(Reservation { work, quanta, gpus });
         self.nodes_with_reservations.insert(node);
         self.work[work].reserved += 1;
+    }
+
+    /// Renews the reservations of the last round for work that still waits, if there is space.
+    pub fn renew_reservations(&mut self, tree: PoolIx) {
+        if !self.settings.count_leaving_room {
+            return;
+        }
+        let snapshot = self.snapshot;
+        if snapshot.carried.claims.is_empty() {
+            return;
+        }
+        for (id, names) in &snapshot.carried.claims {
+            let Some(work) = self.index.find_work(id) else {
+                continue;
+            };
+            for name in names {
+                let Some(node) = self.index.find_node(name) else {
+                    continue;
+                };
+                let work_state = &self.work[work];
+                let waits = !work_state.is_excluded() && work_state.missing() > work_state.reserved;
+                let node_is_open = self.is_in_tree(node, tree)
+                    && self.nodes[node].is_schedulable()
+                    && self.nodes[node].whole_node_for.is_none()
+                    && self.is_permitted(work, node);
+                let space = self.future_free(node);
+                if waits
+                    && node_is_open
+                    && space.count_fitting(work_state.process_quanta, self.size(work)) > 0
+                {
+                    self.reserve(work, node);
+                }
+            }
+        }
     }
 }

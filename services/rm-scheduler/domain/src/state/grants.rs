@@ -32,7 +32,7 @@ impl<'a> RoundState<'a> {
         let reservation = node_state
             .reservations
             .iter()
-            .position(|it| it.work == work);
+            .position(|reservation| reservation.work == work);
         if let Some(reservation) = reservation {
             node_state.reservations.remove(reservation);
             work_state.reserved = work_state.reserved.saturating_sub(1);

@@ -217,6 +217,7 @@ mod tests {
     #[test]
     fn a_removed_tree_leaves_no_result() {
         let mut fixture = two_trees();
+        // The node has memory for eight processes, but CPU for only two.
         let node = fixture.node("m0");
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
             (2_000, 8 * crate::tests::fixture::GIB);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::RoundState;
 use crate::ids::WorkIx;
 
-/// Large holders at the beginning of the round. The set is kept between rounds.
+/// Large holders at the beginning of the round. The set is retained between rounds.
 #[derive(Default)]
 pub(crate) struct LargeHolders {
     large: BTreeSet<WorkIx>,

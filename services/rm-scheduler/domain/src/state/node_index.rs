@@ -1,12 +1,12 @@
-//! Nodes by free space and by future space. The index is kept between rounds. Before it is read, it
-//! is updated from the rows that were written since the last update.
+//! Nodes by free space and by future space. The index is retained between rounds. Before it is
+//! read, it is updated from the rows that were written since the last update.
 
 mod free_nodes;
 mod future_holes;
 
 use super::{NodeState, RoundState};
 use crate::{
-    collections::{bit_set::BitSet, buckets::Buckets},
+    collections::{bit_set::BitSet, quanta_buckets::QuantaBuckets},
     ids::{NodeIx, PoolIx, TypedVec},
 };
 
@@ -88,7 +88,7 @@ impl NodeIndex {
             .resize(state.nodes.len(), FutureKey::default());
         if is_new {
             let pools = state.forest.len();
-            self.free.0.resize_with(pools, Buckets::default);
+            self.free.0.resize_with(pools, QuantaBuckets::default);
             self.future_holes.0.resize_with(pools, Default::default);
             state
                 .nodes
@@ -186,7 +186,7 @@ impl NodeIndex {
         rebuilt
             .free
             .0
-            .resize_with(self.free.0.len(), Buckets::default);
+            .resize_with(self.free.0.len(), QuantaBuckets::default);
         let pools = self.future_holes.0.len();
         rebuilt.future_holes.0.resize_with(pools, Default::default);
         let nodes = state.nodes.len();
@@ -204,7 +204,7 @@ impl NodeIndex {
             (&self.free_keys, &self.future_keys),
             (&rebuilt.free_keys, &rebuilt.future_keys)
         );
-        let contents = |buckets: &Buckets<_>| {
+        let contents = |buckets: &QuantaBuckets<_>| {
             let rows = buckets.iter_from(0);
             let rows = rows.map(|(quanta, nodes)| (quanta, nodes.iter().collect::<Vec<_>>()));
             rows.collect::<Vec<_>>()

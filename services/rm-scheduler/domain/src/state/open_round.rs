@@ -8,18 +8,14 @@ use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Amounts, ClassState, NodeState, RoundCache, RoundState, WorkState, budget::OpenBudget,
-    derived::DerivedSets, idle_trees::TreeOutcome, needy::Needy,
+    ClassState, NodeState, ProcessCounts, RoundCache, RoundState, WorkState, budget::OpenBudget,
+    derived_sets::DerivedSets, idle_trees::TreeOutcome, needy::Needy,
 };
 use crate::{
     collections::bit_set::BitSet,
-    ids::{NodeIx, PoolIx, WorkIx},
+    ids::{NodeIx, WorkIx},
     incremental::tracked_vec::TrackedVec,
-    index::{
-        FleetIndex,
-        growth_cap::{self, HeldCounts},
-        node_space::NodeSpace,
-    },
+    index::FleetIndex,
     input::{
         settings::Settings,
         snapshot::{Policy, Snapshot},
@@ -27,13 +23,14 @@ use crate::{
 };
 
 impl<'a> RoundState<'a> {
+    /// Opens a round. Takes the rows of the last round from the cache and updates them.
     pub fn open(cache: &mut RoundCache, index: &'a FleetIndex, snapshot: &'a Snapshot) -> Self {
         let classes = index.classes.iter().map(|class_record| ClassState {
             name: &class_record.name,
             class: &class_record.class,
             pool: class_record.pool,
             users: &class_record.users,
-            entitlement: Amounts::default(),
+            entitlement: ProcessCounts::default(),
             weighted_share: 0,
             user_entitlements: Vec::new(),
         });
@@ -101,6 +98,8 @@ impl<'a> RoundState<'a> {
         if !self.index.rebuilt {
             // The next round needs about as much capacity for grants as this one.
             let grants = std::mem::take(&mut self.granted).into_iter();
+            // Drops all grants. The standard library reuses the allocation for the empty list,
+            // which has another lifetime.
             cache.granted = grants.map_while(|_| None).collect();
         }
         cache.outcomes = std::mem::take(&mut self.outcomes);
@@ -130,8 +129,8 @@ impl<'a> RoundState<'a> {
         self.previously_needy = needy.carried_indices(index, &carried.needy);
     }
 
-    /// Sets the quanta of a promised node. An unchanged row is not written, because writing marks
-    /// it dirty.
+    /// Sets the quanta of the node that is reserved for the work. An unchanged row is not written,
+    /// because writing marks it dirty.
     fn set_reserved_node_quanta(&mut self, work: WorkIx, quanta: u64) {
         let work_state = &self.work[work];
         if (work_state.process_quanta, work_state.has_reserved_node) != (quanta, true) {
@@ -154,87 +153,6 @@ impl<'a> RoundState<'a> {
             for work in self.classes[class].work() {
                 if let Some(last) = index.work[work].allocations.last() {
                     self.set_reserved_node_quanta(work, self.allocations[last].quanta);
-                }
-            }
-        }
-    }
-
-    /// Removes faulty allocations from the counts, caps and space of this round.
-    pub fn apply_faults(&mut self) {
-        let index = self.index;
-        for allocation in index.faulty.iter().copied() {
-            let record = &index.allocations[allocation];
-            let is_open = record.node.is_none_or(|node| self.nodes[node].schedulable);
-            // Without this setting, `resting` is 0.
-            if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
-                && !record.leaving
-                && !is_open
-            {
-                self.work[work].resting -= 1;
-            }
-            if let Some(work) = record.work {
-                let work_state = &self.work[work];
-                let held = HeldCounts {
-                    current: work_state.current,
-                    leaving: work_state.leaving,
-                    ..index.work[work].usage.held_counts()
-                };
-                let cap = growth_cap::compute_cap(index, work, held);
-                let parts = cap.parts(index, work, held);
-                let current = work_state.current;
-                let work_state = &mut self.work[work];
-                (work_state.cap, work_state.process_count_before) = (cap, current);
-                self.changed_caps.insert(work, (cap, parts));
-            }
-            if let Some(node) = record.node.filter(|_| record.fixed) {
-                let space = self.compute_space_without_fixed(node);
-                self.changed_space.insert(node, space);
-            }
-        }
-    }
-
-    fn compute_space_without_fixed(&self, node: NodeIx) -> NodeSpace {
-        let ignores_leaving = self.settings.count_what_fits;
-        let node_record = self.node_record(node);
-        let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
-        for allocation in node_record.allocations.iter() {
-            let record = &self.allocations[allocation];
-            if record.fixed && !(self.leaving[allocation] && ignores_leaving) {
-                space.take(record.quanta, &record.size, &record.gpus);
-            }
-        }
-        space
-    }
-
-    /// Renews the reservations of the last round for work that still waits, if there is space.
-    pub fn renew_reservations(&mut self, tree: PoolIx) {
-        if !self.settings.count_leaving_room {
-            return;
-        }
-        let snapshot = self.snapshot;
-        if snapshot.carried.claims.is_empty() {
-            return;
-        }
-        for (id, names) in &snapshot.carried.claims {
-            let Some(work) = self.index.find_work(id) else {
-                continue;
-            };
-            for name in names {
-                let Some(node) = self.index.find_node(name) else {
-                    continue;
-                };
-                let work_state = &self.work[work];
-                let waits = !work_state.is_excluded() && work_state.missing() > work_state.reserved;
-                let node_is_open = self.is_in_tree(node, tree)
-                    && self.nodes[node].is_schedulable()
-                    && self.nodes[node].whole_node_for.is_none()
-                    && self.is_permitted(work, node);
-                let space = self.future_free(node);
-                if waits
-                    && node_is_open
-                    && space.count_fitting(work_state.process_quanta, self.size(work)) > 0
-                {
-                    self.reserve(work, node);
                 }
             }
         }
@@ -278,7 +196,7 @@ fn update_rows(
         let reset = new_row(item);
         let class = reset.class.map(|class| &index.classes[class].class);
         let is_fair_share = class.is_some_and(|class| class.policy == Policy::FairShare);
-        // The entitlements of fair-share work are kept between rounds.
+        // The entitlements of fair-share work stay valid from round to round.
         let entitlement = if is_fair_share { row.entitlement } else { 0 };
         *row = WorkState {
             entitlement,

@@ -21,7 +21,7 @@ pub(crate) fn preemption_key<'b>(state: &'b RoundState, allocation: AllocIx) -> 
         state.invested_ms(allocation),
         Reverse(pool.map_or(0, |pool| state.forest.depth(pool))),
         // Nodes of equal quanta may differ in memory.
-        Reverse((node_state.map_or(0, |it| it.quanta), memory)),
+        Reverse((node_state.map_or(0, |node_state| node_state.quanta), memory)),
         Reverse(record.granted_at),
         Reverse(&record.id),
     )

@@ -1,16 +1,16 @@
-//! Numbers of processes by size.
+//! Number of processes by size, for demand and grants.
 
 use super::hole_table::HoleTable;
 
 /// Number of processes by size, as a sorted list. With few sizes, a list is faster to scan, compare
 /// and copy than a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Amounts {
+pub(crate) struct ProcessCounts {
     /// Quanta and number of processes, ascending by quanta. The number is never 0.
     by_quanta: Vec<(u64, u64)>,
 }
 
-impl Amounts {
+impl ProcessCounts {
     /// Creates an empty list with capacity for this many sizes.
     pub fn with_capacity(sizes: usize) -> Self {
         let by_quanta = Vec::with_capacity(sizes);

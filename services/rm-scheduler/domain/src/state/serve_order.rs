@@ -2,7 +2,7 @@
 //! then the oldest first.
 //!
 //! Only work that a round can change is queued: it misses processes, holds too many, or could
-//! borrow idle space beyond its entitlement. The queues are kept between rounds.
+//! borrow idle space beyond its entitlement. The queues are retained between rounds.
 
 mod queue;
 
@@ -174,6 +174,7 @@ pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
     }
 }
 
+/// Compares two keys by serve order.
 fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering {
     let tie_breaker = |key: &ServeKey| (quanta_rank(state, key.work()), state.id(key.work()));
     a.rank_and_time()
@@ -328,6 +329,7 @@ impl ServeOrder {
         self.read_count = state.work.dirty().count();
     }
 
+    /// Updates the entry of a piece of work, and its queues if the entry changed.
     fn refresh_entry(&mut self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) {
         let before = &mut self.entries[work];
         let exceeds = state.work[work].excess() > 0;

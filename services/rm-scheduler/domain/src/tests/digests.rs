@@ -17,13 +17,19 @@ use crate::{
 };
 
 const FLEETS: u64 = 1_000;
+/// Number of fleets whose plans have one digest, on one line of the file.
 const FLEETS_PER_LINE: u64 = 10;
+/// Number of rounds of each fleet.
 const ROUNDS: u64 = 8;
 
-/// Adds a plan to a digest (FNV-1a, 64 bits).
+/// Constants of the hash function FNV-1a with 64 bits.
+const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// Adds a plan to a digest (FNV-1a).
 fn digest(mut sum: u64, plan: &Plan) -> u64 {
     for byte in serde_json::to_vec(plan).unwrap() {
-        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        sum = (sum ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
     }
     sum
 }
@@ -56,19 +62,15 @@ fn simulate_fleet(seed: u64, mut digests: Digests) -> Digests {
 fn plans_of_random_fleets_have_the_checked_in_digests() {
     let mut lines = String::new();
     for from in (0..FLEETS).step_by(usize::try_from(FLEETS_PER_LINE).unwrap()) {
-        let basis = 0xcbf2_9ce4_8422_2325;
-        let (decisions, whole_plan) = (basis, basis);
         let fleets = from..from + FLEETS_PER_LINE;
+        let initial = Digests {
+            decisions: FNV_OFFSET_BASIS,
+            whole_plan: FNV_OFFSET_BASIS,
+        };
         let Digests {
             decisions,
             whole_plan,
-        } = fleets.fold(
-            Digests {
-                decisions,
-                whole_plan,
-            },
-            |digests, seed| simulate_fleet(seed, digests),
-        );
+        } = fleets.fold(initial, |digests, seed| simulate_fleet(seed, digests));
         writeln!(lines, "{from:03} {decisions:016x} {whole_plan:016x}").unwrap();
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/digests.txt");
@@ -113,7 +115,7 @@ impl DeltaPlanner {
 
     /// Plans a round from a delta. Asserts that plan and reports equal those of a new planner that
     /// reads the whole snapshot.
-    fn round(&mut self, now: &Snapshot, case: &str) -> Plan {
+    fn plan_round(&mut self, now: &Snapshot, case: &str) -> Plan {
         let delta = self.before.as_ref();
         let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
             SnapshotDelta::between(before, now)
@@ -159,7 +161,8 @@ fn rounds_from_deltas_equal_rounds_of_a_new_planner() {
         let mut fixture = fleet(&mut random);
         let mut planner = DeltaPlanner::new();
         for round in 1..=ROUNDS {
-            let plan = planner.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan =
+                planner.plan_round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
             apply_random_events(&mut fixture, &mut random, round);
             remove_random_node(&mut fixture, &mut random);
@@ -176,7 +179,8 @@ fn rounds_with_idle_trees_equal_rounds_of_a_new_planner() {
         let mut fixture = fleet(&mut random);
         let mut planner = DeltaPlanner::new();
         for round in 1..=2 * ROUNDS {
-            let plan = planner.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan =
+                planner.plan_round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
             let elapsed_ms = random.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
             fixture.snapshot.now = fixture.snapshot.now.plus_ms(elapsed_ms);
@@ -217,12 +221,12 @@ fn remove_random_node(fixture: &mut Fixture, random: &mut Random) {
 
 /// Returns the texts of both plans around their first difference.
 fn first_difference(plan: &Plan, expected: &Plan) -> String {
-    let texts = [plan, expected].map(|plan| serde_json::to_string(plan).unwrap());
-    let same_bytes = texts[0]
+    let [text, expected] = [plan, expected].map(|plan| serde_json::to_string(plan).unwrap());
+    let same_bytes = text
         .bytes()
-        .zip(texts[1].bytes())
+        .zip(expected.bytes())
         .take_while(|(a, b)| a == b);
     let from = same_bytes.count().saturating_sub(200);
     let around = |text: &str| text.chars().skip(from).take(400).collect::<String>();
-    format!("{} instead of {}", around(&texts[0]), around(&texts[1]))
+    format!("{} instead of {}", around(&text), around(&expected))
 }

@@ -16,7 +16,7 @@ use crate::{
 
 pub const GIB: u64 = hayward_vocabulary::resources::GIB;
 
-/// How a class is served.
+/// Policy, priority and weight of a class.
 #[derive(Clone, Copy)]
 pub(crate) struct ClassTerms {
     policy: Policy,
@@ -95,6 +95,7 @@ impl Fixture {
         fixture
     }
 
+    /// Adds a class, or replaces the class of this name.
     pub fn class(&mut self, name: &str, terms: ClassTerms, pool: &str) {
         let class = Class {
             policy: terms.policy,
@@ -110,6 +111,7 @@ impl Fixture {
         self.snapshot.classes.insert(name.into(), class);
     }
 
+    /// Adds a node to a pool, or replaces the node of this name. It has ample CPU.
     pub fn node_in(&mut self, pool: &str, name: &str, quanta: u64) {
         let node = Node {
             pool: pool.into(),
@@ -139,6 +141,7 @@ impl Fixture {
         self.snapshot.nodes.get_mut(name).unwrap()
     }
 
+    /// Blocks a node.
     pub fn block(&mut self, name: &str, effect: BlockEffect) {
         self.node(name).block = Some(Block {
             effect,
@@ -146,6 +149,7 @@ impl Fixture {
         });
     }
 
+    /// Adds work, submitted one millisecond after the work before it.
     fn add_demand(&mut self, kind: WorkKind, id: &str, user: &str, quanta: u64) -> &mut Demand {
         let has_one_process = kind != WorkKind::Job;
         let submitted_ms = i64::try_from(self.snapshot.demand.len()).unwrap();
@@ -177,6 +181,7 @@ impl Fixture {
         self.add_demand(WorkKind::Job, id, user, quanta)
     }
 
+    /// Adds a job like [`Self::job`] to a class.
     pub fn job_in(&mut self, class: &str, id: &str, user: &str, quanta: u64) -> &mut Demand {
         let demand = self.job(id, user, quanta);
         demand.class = Some(class.into());

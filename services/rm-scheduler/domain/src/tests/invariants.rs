@@ -39,6 +39,7 @@ struct WorkSpec {
     listed: bool,
 }
 
+/// An event between two rounds. Work and nodes are given by number.
 #[derive(Debug, Clone)]
 enum FleetEvent {
     WorkSubmitted(WorkSpec),
@@ -79,7 +80,8 @@ fn event_lists() -> impl Strategy<Value = Vec<FleetEvent>> {
     prop::collection::vec(event, 4..24)
 }
 
-/// Returns a fleet with pools of three levels, classes with random weights, and a second tree.
+/// Returns a fleet with pools of three levels, classes with random weights, and a second tree. Each
+/// node is given by its quanta and the number of its pool.
 fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure_rounds: u64) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.departure_rounds = departure_rounds;
@@ -232,11 +234,14 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut free: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
-        let held = snapshot.allocations.values().filter(|it| it.node == *name);
-        let granted = plan.grants.iter().filter(|it| it.node == *name);
+        let held = snapshot
+            .allocations
+            .values()
+            .filter(|allocation| allocation.node == *name);
+        let granted = plan.grants.iter().filter(|grant| grant.node == *name);
         let used: u64 = held
-            .map(|it| it.quanta)
-            .chain(granted.map(|it| it.quanta))
+            .map(|allocation| allocation.quanta)
+            .chain(granted.map(|grant| grant.quanta))
             .sum();
         let quanta = snapshot.quantum.quanta_of_node(&node.capacity);
         if node.is_schedulable() {
@@ -256,7 +261,10 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
         }
         let share = share(plan, id.as_str());
         // Space that defragmentation frees in this round is for the needy work.
-        let defragmented = plan.receipts.iter().any(|it| it.beneficiary.is_some())
+        let defragmented = plan
+            .receipts
+            .iter()
+            .any(|receipt| receipt.beneficiary.is_some())
             || plan
                 .verdicts
                 .values()

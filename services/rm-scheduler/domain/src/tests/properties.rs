@@ -4,12 +4,12 @@
 use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
 
-use super::fixture::{Fixture, GIB, node_name, terms};
+use super::fixture::{Fixture, GIB, terms};
 use crate::{
-    FairShare, Fault, Part, Planner, Snapshot, check,
+    FairShare, Part, Planner, Snapshot, check,
     index::node_space::NodeSpace,
     input::snapshot::{BlockEffect, Policy, Pool},
-    output::plan::{Grant, Plan, Vacate, VacateReason},
+    output::plan::Grant,
     prune,
 };
 
@@ -125,6 +125,7 @@ fn settle(fixture: &mut Fixture) {
     panic!("the fleet does not settle: {:#?}", fixture.plan());
 }
 
+/// Returns nodes for [`fleet`]: their quanta and their kind.
 pub(crate) fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
     prop::collection::vec((1..9_u64, 0..4_u8), 1..8)
 }
@@ -187,7 +188,8 @@ proptest! {
         fixture.snapshot.tunables.defragmentation = false;
         // A squatter that goes home leaves in one round and arrives in the next.
         fixture.snapshot.tunables.settings.squatters_go_home = false;
-        let mut pools: Vec<&String> = fixture.snapshot.nodes.values().map(|it| &it.pool).collect();
+        let nodes_of_fleet = fixture.snapshot.nodes.values();
+        let mut pools: Vec<&String> = nodes_of_fleet.map(|node| &node.pool).collect();
         pools.sort();
         pools.dedup();
         let rounds = if pools.len() == 1 { 3 } else { 5 };
@@ -281,15 +283,16 @@ proptest! {
     }
 }
 
+/// Returns the space of a node that no allocation holds.
 fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let node = &snapshot.nodes[name];
     let mut space = NodeSpace::new(
         snapshot.quantum.quanta_of_node(&node.capacity),
         &node.capacity,
     );
-    for it in snapshot.allocations.values() {
-        if it.node.as_str() == name {
-            space.take(it.quanta, &it.size, &it.gpus);
+    for allocation in snapshot.allocations.values() {
+        if allocation.node.as_str() == name {
+            space.take(allocation.quanta, &allocation.size, &allocation.gpus);
         }
     }
     space
@@ -305,86 +308,6 @@ fn tamper(grant: &mut Grant, change: u8) {
         4 => grant.class = "nothing".into(),
         _ => grant.fixed = !grant.fixed,
     }
-}
-
-#[test]
-fn untrue_or_forbidden_vacates_are_refused() {
-    let mut fixture = Fixture::eager().nodes(&[4, 4]);
-    fixture.reservation("r", "a", 4);
-    fixture.service("s", "a", 1);
-    fixture.job("j", "b", 1);
-    fixture.step();
-    let mut plan = Plan::default();
-    for id in fixture.snapshot.allocations.keys() {
-        for (reason, purge) in [
-            (VacateReason::Blocked, false),
-            (VacateReason::NodeLost, true),
-            (VacateReason::NodeOffline, false),
-            (VacateReason::WorkGone, false),
-            (VacateReason::Preempted, true),
-        ] {
-            let (allocation, detail) = (id.clone(), String::new());
-            plan.vacates.push(Vacate {
-                allocation,
-                reason,
-                detail,
-                purge,
-            });
-        }
-    }
-    let violations = check(&fixture.snapshot, &plan).unwrap_err();
-    assert_eq!(violations.len(), plan.vacates.len());
-    assert!(prune(&fixture.snapshot, plan).0.is_empty());
-}
-
-#[test]
-fn the_check_refuses_more_grants_than_space_or_limit_allow() {
-    let mut fixture = Fixture::eager().nodes(&[4]);
-    fixture.job("j", "a", 1).max_processes = 3;
-    fixture.job("k", "a", 1).max_processes = 9;
-    let plan = fixture.plan();
-    for id in ["j", "k"] {
-        let mut excessive = plan.clone();
-        let grant = plan
-            .grants
-            .iter()
-            .find(|grant| grant.work.as_str() == id)
-            .unwrap();
-        excessive
-            .grants
-            .extend(std::iter::repeat_n(grant.clone(), 3));
-        let violations = check(&fixture.snapshot, &excessive).unwrap_err();
-        assert!(
-            violations
-                .iter()
-                .all(|violation| matches!(violation.part, Part::Grant(index) if index >= 4))
-        );
-    }
-}
-
-/// A node may exceed the request of a reservation by 1 GiB, or by any amount without the setting
-/// (R-9.11).
-#[test]
-fn the_check_refuses_nodes_too_large_for_a_reservation() {
-    let mut fixture = Fixture::eager().nodes(&[4, 5]);
-    fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
-    fixture.reservation("r", "a", 3);
-    let plan = fixture.plan();
-    assert_eq!(plan.grants[0].node.as_str(), "n00");
-    let mut large = plan.clone();
-    let grant = &mut large.grants[0];
-    (grant.node, grant.quanta) = (node_name("n01"), 5);
-    grant.size = fixture.node("n01").capacity.clone();
-    let violations = check(&fixture.snapshot, &large).unwrap_err();
-    assert!(matches!(
-        violations[0].fault,
-        Fault::WrongSize {
-            granted: 5,
-            needed: 3
-        }
-    ));
-    fixture.snapshot.tunables.reserve_overage_bytes = None;
-    assert!(check(&fixture.snapshot, &large).is_ok());
 }
 
 /// Regression: space was freed for `x00`. The second placement of the round returned it to the work

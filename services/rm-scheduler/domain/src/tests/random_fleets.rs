@@ -35,6 +35,7 @@ impl Random {
         self.below(count) == 0
     }
 
+    /// Returns one of these values.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let index = usize::try_from(self.below(from.len() as u64)).unwrap();
         from[index]
@@ -81,7 +82,7 @@ fn randomize_settings(fixture: &mut Fixture, random: &mut Random) {
         0 => Settings::reference(),
         _ => Settings::default(),
     };
-    for index in 0..18 {
+    for index in 0..BOOLEAN_SETTINGS {
         if random.one_in(12) {
             toggle_setting(&mut settings, index);
         }
@@ -111,6 +112,9 @@ fn randomize_settings(fixture: &mut Fixture, random: &mut Random) {
         fixture.snapshot.users.insert("u1".parse().unwrap(), user);
     }
 }
+
+/// Number of settings that [`toggle_setting`] can change.
+const BOOLEAN_SETTINGS: u64 = 18;
 
 fn toggle_setting(settings: &mut Settings, index: u64) {
     let flag = match index {
@@ -249,6 +253,7 @@ pub fn apply_random_events(fixture: &mut Fixture, random: &mut Random, round: u6
     finish_random_process(fixture, random);
 }
 
+/// Changes a weight, a class or the settings.
 fn change_policy(fixture: &mut Fixture, random: &mut Random) {
     match random.below(4) {
         0 => {
@@ -265,6 +270,7 @@ fn change_policy(fixture: &mut Fixture, random: &mut Random) {
     }
 }
 
+/// Changes one field of the demand of a random piece of work.
 fn change_work(fixture: &mut Fixture, random: &mut Random) {
     let index = random.below(1 + fixture.snapshot.demand.len() as u64);
     let index = usize::try_from(index).unwrap();

@@ -22,6 +22,7 @@ fn fixture_with(change: impl FnOnce(&mut Settings)) -> Fixture {
     fixture
 }
 
+/// Returns the number of processes of a piece of work after a plan.
 fn processes(plan: &Plan, id: &str) -> u64 {
     share(plan, id).current
 }
@@ -80,7 +81,7 @@ fn large_processes_are_placed_first_if_work_would_get_no_space() {
 
 /// Setting `count_what_fits` (W-12).
 #[test]
-fn work_with_an_unreachable_machine_list_takes_no_entitlement_from_other_work() {
+fn work_with_an_unreachable_node_list_takes_no_entitlement_from_other_work() {
     let run = |fits| {
         let mut fixture = fixture_with(|settings| settings.count_what_fits = fits).nodes(&[4]);
         fixture.job("pinned", "a", 1).node_list = [node_name("elsewhere")].into();
@@ -109,9 +110,9 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
         fixture.node_in("top", "t0", 8);
         fixture.node_in("fast", "f0", 8);
         fixture.node("t0").lost = true;
-        fixture.job_in("p", "squats", "a", 1).max_processes = 4;
+        fixture.job_in("p", "squatter", "a", 1).max_processes = 4;
         fixture.step();
-        fixture.job_in("q", "lives", "b", 1);
+        fixture.job_in("q", "resident", "b", 1);
         for _ in 0..4 {
             fixture.step();
         }
@@ -120,8 +121,8 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
             fixture.step();
         }
         let plan = fixture.plan();
-        assert_eq!(processes(&plan, "squats"), 4);
-        processes(&plan, "lives")
+        assert_eq!(processes(&plan, "squatter"), 4);
+        processes(&plan, "resident")
     };
     assert_eq!((run(false), run(true)), (4, 8));
 }
@@ -176,12 +177,18 @@ fn an_overfull_node_that_shrank_is_relieved_itself() {
         fixture.node("n00").capacity.memory_bytes /= 2;
         let plan = fixture.step();
         let node = node_name("n00");
-        let node_of = |id| fixture.snapshot.allocations.get(id).map(|it| &it.node);
+        let node_of = |id| {
+            fixture
+                .snapshot
+                .allocations
+                .get(id)
+                .map(|allocation| &allocation.node)
+        };
         let departed = 4 - fixture
             .snapshot
             .allocations
             .values()
-            .filter(|it| it.node == node)
+            .filter(|allocation| allocation.node == node)
             .count();
         assert!(
             plan.vacates
@@ -202,7 +209,7 @@ fn a_recent_donor_is_spared() {
         let receipts = fixture.step().receipts;
         receipts
             .iter()
-            .filter(|it| it.beneficiary.is_some())
+            .filter(|receipt| receipt.beneficiary.is_some())
             .count()
     };
     assert_eq!((run(None), run(Some(3))), (2, 0));
@@ -232,6 +239,7 @@ fn overage_leaves_only_if_other_work_can_then_start() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
+/// Setting `lend_idle`.
 #[test]
 fn idle_space_beyond_all_entitlement_is_lent() {
     let run = |lend| {
@@ -322,8 +330,8 @@ fn whole_nodes_are_granted_to_reservations_only() {
         fixture.service("s", "b", 4);
         let plan = fixture.step();
         let class_and_quanta = |id: &str| {
-            let grant = plan.grants.iter().find(|it| it.work.as_str() == id);
-            grant.map(|it| (it.class.clone(), it.quanta))
+            let grant = plan.grants.iter().find(|grant| grant.work.as_str() == id);
+            grant.map(|grant| (grant.class.clone(), grant.quanta))
         };
         (
             plan.verdicts["r"].reason,
@@ -404,7 +412,7 @@ fn the_process_with_the_least_investment_is_preempted() {
         }
         fixture.job("j2", "b", 1).max_processes = 1;
         let receipts = fixture.plan().receipts;
-        let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
+        let lost: Vec<u64> = receipts.iter().map(|receipt| receipt.lost_ms).collect();
         lost
     };
     assert_eq!((run(false), run(true)), (vec![200_000], vec![5_000]));
@@ -431,7 +439,7 @@ fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
     }
     fixture.job("j2", "b", 1).max_processes = 1;
     let receipts = fixture.plan().receipts;
-    let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
+    let lost: Vec<u64> = receipts.iter().map(|receipt| receipt.lost_ms).collect();
     assert_eq!(lost, [1_000]);
 }
 
@@ -449,7 +457,10 @@ fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
         }
         fixture.snapshot.demand.get_mut("old").unwrap().node_list = [node_name("n01")].into();
         let plan = fixture.plan();
-        let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
+        let half = plan
+            .grants
+            .iter()
+            .find(|grant| grant.work.as_str() == "half");
         (half.unwrap().node.to_string(), processes(&plan, "whole"))
     };
     // The smallest hole is on the node with the unused GPU.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::what_if as api;
-use hayward_rm_scheduler_domain::forecast::{Forecast, Leave, Timeline};
+use hayward_rm_scheduler_domain::forecast::{Departure, Forecast, ProcessCountChange, Timeline};
 use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -89,7 +89,7 @@ fn waits(timeline: &Timeline) -> Vec<api::Waits> {
 }
 
 /// Returns the user that benefits from the preemption of this process, if it is known.
-fn beneficiary_user(leave: &Leave) -> Option<&UserName> {
+fn beneficiary_user(leave: &Departure) -> Option<&UserName> {
     let receipt = leave.receipt.as_ref()?;
     receipt.for_user.as_ref()
 }
@@ -109,7 +109,7 @@ fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::O
     (sum.processes > 0).then_some(sum)
 }
 
-fn to_leaves(leave: &Leave, requester: &Requester) -> api::Leaves {
+fn to_leaves(leave: &Departure, requester: &Requester) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
     let visible_receipt =
         receipt.filter(|_| beneficiary_user(leave).is_some_and(|user| requester.knows(user)));
@@ -129,13 +129,13 @@ fn to_leaves(leave: &Leave, requester: &Requester) -> api::Leaves {
 }
 
 fn moves(forecast: &Forecast) -> Vec<api::Moves> {
-    let to_moves = |(work, it): (WorkId, hayward_rm_scheduler_domain::forecast::Move)| api::Moves {
+    let to_moves = |(work, change): (WorkId, ProcessCountChange)| api::Moves {
         work,
-        user: it.user,
-        class: it.class,
-        now: it.now,
-        without: it.without,
-        with: it.with,
+        user: change.user,
+        class: change.class,
+        now: change.now,
+        without: change.without,
+        with: change.with,
     };
     forecast.moves().into_iter().map(to_moves).collect()
 }

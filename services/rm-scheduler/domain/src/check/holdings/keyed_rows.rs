@@ -5,13 +5,21 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+/// Map of rows that also have a number each.
 #[derive(Debug)]
 pub(super) struct KeyedRows<K, V> {
     numbers: FxHashMap<K, u32>,
-    /// Rows by number. A removed row has no key.
-    rows: Vec<(Option<K>, V)>,
-    /// Numbers of removed rows.
+    /// Rows by number.
+    rows: Vec<Row<K, V>>,
+    /// Numbers of removed rows, which new rows get.
     free_numbers: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Row<K, V> {
+    /// `None` if the row was removed.
+    key: Option<K>,
+    value: V,
 }
 
 impl<K, V> Default for KeyedRows<K, V> {
@@ -30,7 +38,10 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
-        let row = (Some(key.clone()), V::default());
+        let row = Row {
+            key: Some(key.clone()),
+            value: V::default(),
+        };
         let number = if let Some(number) = self.free_numbers.pop() {
             self.rows[number as usize] = row;
             number
@@ -43,25 +54,27 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
     }
 
     pub fn get(&self, key: &K) -> Option<&V> {
-        Some(&self.rows[*self.numbers.get(key)? as usize].1)
+        let number = self.numbers.get(key)?;
+        Some(self.at(*number))
     }
 
     pub fn key(&self, number: u32) -> Option<&K> {
-        self.rows[number as usize].0.as_ref()
+        self.rows[number as usize].key.as_ref()
     }
 
     pub fn at(&self, number: u32) -> &V {
-        &self.rows[number as usize].1
+        &self.rows[number as usize].value
     }
 
     pub fn at_mut(&mut self, number: u32) -> &mut V {
-        &mut self.rows[number as usize].1
+        &mut self.rows[number as usize].value
     }
 
     /// Removes a row. Its number may be reused.
     pub fn remove(&mut self, number: u32) {
-        let (key, _) = std::mem::take(&mut self.rows[number as usize]);
-        if let Some(key) = key {
+        let row = &mut self.rows[number as usize];
+        row.value = V::default();
+        if let Some(key) = row.key.take() {
             self.numbers.remove(&key);
             self.free_numbers.push(number);
         }
@@ -70,6 +83,6 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let rows = self.rows.iter();
-        rows.filter_map(|(key, row)| Some((key.as_ref()?, row)))
+        rows.filter_map(|row| Some((row.key.as_ref()?, &row.value)))
     }
 }

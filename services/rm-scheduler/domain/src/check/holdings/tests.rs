@@ -14,9 +14,11 @@ use crate::{
     },
 };
 
+/// The last node is not in the fleet at the beginning.
 const NODES: [&str; 3] = ["n00", "n01", "m0"];
 const WORK: [&str; 4] = ["w0", "w1", "w2", "w3"];
-const CLASSES: [&str; 4] = ["fair", "kept", "whole", "root.a.b"];
+/// The last one is the path of a queue. Work in queues has it instead of a class.
+const CLASSES: [&str; 4] = ["fair", "fixed_share", "whole", "root.a.b"];
 
 /// Builds a fleet with classes of each policy and a second pool that a test may give queues.
 fn small_fleet() -> Fixture {
@@ -25,12 +27,13 @@ fn small_fleet() -> Fixture {
         .snapshot
         .pools
         .insert("other".into(), crate::input::snapshot::Pool::default());
-    fixture.class("kept", terms(Policy::FixedShare, 10, 100), "default");
+    fixture.class("fixed_share", terms(Policy::FixedShare, 10, 100), "default");
     fixture.class("whole", terms(Policy::Reserve, 10, 100), "default");
     fixture
 }
 
 fn random_allocation(random: &mut Random) -> Allocation {
+    // The last amount saturates a sum.
     let amounts = [GIB, GIB, 2 * GIB, u64::MAX - 5];
     let may_saturate = random.one_in(20);
     let mut size = Size::memory(random.pick(&amounts[..3 + usize::from(may_saturate)]));
@@ -71,6 +74,7 @@ fn random_demand(random: &mut Random, demand: &Demand) -> Demand {
     }
 }
 
+/// Changes allocations and work, and sometimes a node or the policy.
 fn change_randomly(fixture: &mut Fixture, random: &mut Random, demand: &Demand) {
     let snapshot = &mut fixture.snapshot;
     for _ in 0..=random.below(3) {
@@ -110,7 +114,7 @@ fn change_randomly(fixture: &mut Fixture, random: &mut Random, demand: &Demand) 
 #[test]
 fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
     for seed in 0..400 {
-        let mut random = Random::new(seed + 31_000);
+        let mut random = Random::new(31_000 + seed);
         let mut fixture = small_fleet();
         let demand = fixture.job("w0", "a", 1).clone();
         if random.one_in(2) {

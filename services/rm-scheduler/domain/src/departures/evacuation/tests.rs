@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     departures::disruption::{Candidate, may_leave},
-    input::snapshot::BlockEffect,
+    input::snapshot::{Allocation, BlockEffect},
     output::plan::{Vacate, VacateReason},
     tests::fixture::{Fixture, node_name, work_id},
 };
@@ -103,39 +103,39 @@ impl DrainSimulation {
     /// ended.
     fn waits_for_predecessor(&self, id: &AllocationId) -> bool {
         let predecessor = self.predecessors.get(id);
-        predecessor.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))
+        predecessor.is_some_and(|id| self.fixture.snapshot.allocations.contains_key(id))
     }
 
     fn allocations_of(&self, work: &WorkId) -> Vec<AllocationId> {
         let all = self.fixture.snapshot.allocations.iter();
-        let of_work = all.filter(|(_, it)| it.work == *work);
+        let of_work = all.filter(|(_, allocation)| allocation.work == *work);
         of_work.map(|(id, _)| id.clone()).collect()
     }
 
     /// Returns the processes on drained nodes that the disruption limits allow to move now.
     fn processes_to_move(&self) -> Vec<(AllocationId, WorkId)> {
         let all = || self.fixture.snapshot.allocations.iter();
-        let must_move = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
+        let must_move = |(id, allocation): &(&AllocationId, &Allocation)| {
             let process = LeavingProcess {
                 awaits_predecessor: self.waits_for_predecessor(id),
                 ..PROCESS
             };
-            let is_on_drained_node = self.drained.contains(&it.node) && !it.leaving;
+            let is_on_drained_node = self.drained.contains(&allocation.node) && !allocation.leaving;
             is_on_drained_node && departure_mode(&process) == DepartureMode::AfterSuccessor
         };
         let candidates: Vec<_> = all().filter(must_move).collect();
         let disruption_candidates: Vec<Candidate> = candidates
             .iter()
-            .map(|(_, it)| Candidate {
-                group: it.work.parent(),
+            .map(|(_, allocation)| Candidate {
+                group: allocation.work.parent(),
                 limit: self.limit,
                 at_once: false,
             })
             .collect();
         let mut moving: BTreeMap<WorkId, u64> = BTreeMap::new();
         for id in self.predecessors.values() {
-            if let Some(it) = self.fixture.snapshot.allocations.get(id) {
-                *moving.entry(it.work.parent()).or_default() += 1;
+            if let Some(allocation) = self.fixture.snapshot.allocations.get(id) {
+                *moving.entry(allocation.work.parent()).or_default() += 1;
             }
         }
         let may_leave_now = may_leave(&disruption_candidates, &moving);
@@ -144,7 +144,7 @@ impl DrainSimulation {
             .zip(may_leave_now)
             .filter(|(_, may_leave_now)| *may_leave_now);
         chosen
-            .map(|((id, it), _)| (id.clone(), it.work.clone()))
+            .map(|((id, allocation), _)| (id.clone(), allocation.work.clone()))
             .collect()
     }
 
@@ -164,7 +164,7 @@ impl DrainSimulation {
         plan.vacates.extend(leave.iter().map(|(id, _)| Vacate {
             allocation: id.clone(),
             reason: VacateReason::Blocked,
-            detail: "a test says so".into(),
+            detail: "its node is drained".into(),
             purge: false,
         }));
         let before: BTreeSet<AllocationId> =
@@ -172,7 +172,7 @@ impl DrainSimulation {
         self.fixture.carry_out(&plan);
         for (id, work) in leave {
             let successor = self.allocations_of(&work);
-            let successor = successor.into_iter().find(|it| !before.contains(it));
+            let successor = successor.into_iter().find(|id| !before.contains(id));
             self.predecessors
                 .insert(successor.expect("the grant of the successor"), id);
         }
@@ -197,8 +197,11 @@ impl DrainSimulation {
             prop_assert!(all.len() <= 2, "{}: {:?}", work, all);
         }
         for (name, node) in &snapshot.nodes {
-            let of_node = snapshot.allocations.values().filter(|it| it.node == *name);
-            let used: u64 = of_node.map(|it| it.size.memory_bytes).sum();
+            let of_node = snapshot
+                .allocations
+                .values()
+                .filter(|allocation| allocation.node == *name);
+            let used: u64 = of_node.map(|allocation| allocation.size.memory_bytes).sum();
             prop_assert!(
                 used <= node.capacity.memory_bytes,
                 "{} holds too much",
@@ -210,7 +213,8 @@ impl DrainSimulation {
 
     fn count_on_drained_nodes(&self) -> usize {
         let all = self.fixture.snapshot.allocations.values();
-        all.filter(|it| self.drained.contains(&it.node)).count()
+        all.filter(|allocation| self.drained.contains(&allocation.node))
+            .count()
     }
 }
 
@@ -279,8 +283,8 @@ proptest! {
         let work: Vec<WorkId> = to_move.iter().map(name).collect();
         let has_grant = match_grants(&work, &grants);
         for index in 0..4 {
-            let count_of = |all: &[usize]| all.iter().filter(|it| **it == index).count();
-            let of_index = to_move.iter().zip(&has_grant).filter(|(it, _)| **it == index);
+            let count_of = |all: &[usize]| all.iter().filter(|other| **other == index).count();
+            let of_index = to_move.iter().zip(&has_grant).filter(|(other, _)| **other == index);
             let placed = of_index.filter(|(_, has_grant)| **has_grant);
             prop_assert_eq!(placed.count(), count_of(&to_move).min(count_of(&granted)));
         }

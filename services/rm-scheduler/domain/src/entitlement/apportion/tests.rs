@@ -1,5 +1,6 @@
-//! Tests of the division. Tests give the holes by their quanta. An entity is
-//! `(weight, quanta of one process, wanted processes)`.
+//! Tests of the division. Holes are listed by their quanta. An entity is written as `(weight,
+//! quanta of one process, wanted processes)`. A demand of 99 or 999 processes is more than ever
+//! fits.
 
 use super::*;
 
@@ -68,15 +69,18 @@ fn each_entity_gets_one_remainder_before_any_gets_a_second() {
 
 #[test]
 fn large_processes_get_their_share_of_holes_that_others_cannot_use() {
+    // The holes have 1200 quanta: 32 of 8 quanta, and 944 of one quantum. One entity wants
+    // processes of 8 quanta, and six want processes of one quantum.
     let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
     let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
+    // Without the setting, all entities get a part of the large holes.
     assert!(divide(&holes, &claims)[0] < 15);
     let among_rivals = DivisionSettings {
         holes_among_rivals: true,
         ..SETTINGS
     };
-    // A seventh of 1200 quanta is 21 processes. Quanta left by rounding may go to the large
-    // work as well.
+    // A seventh of 1200 quanta is 21 processes of 8 quanta. Quanta left by rounding may go to the
+    // large processes as well.
     let large = divide_with(among_rivals, &holes, &claims)[0];
     assert!((21..=24).contains(&large), "{large}");
 }

@@ -1,9 +1,10 @@
-//! Settings of the entitlement computation of a FAIR_SHARE group, and the limit of its recounts.
+//! Settings of the entitlement computation of a FAIR_SHARE group, and the limit of its repetitions.
 
 use crate::input::settings::DivisionSettings;
 
-/// Maximum number of recounts of a group. In the last recount, all work is limited to its cap.
-pub(super) const MAX_RECOUNTS: usize = 8;
+/// Maximum number of repetitions of a group. In the last repetition, all work is limited to its
+/// cap.
+pub(super) const MAX_REPETITIONS: usize = 8;
 
 /// Settings for the entitlement computation of a group.
 ///
@@ -18,8 +19,8 @@ pub(super) struct FairShareSettings {
 }
 
 impl FairShareSettings {
-    /// Returns true if all work is limited to its cap after this many recounts.
-    pub fn caps_all_work(recounts: usize) -> bool {
-        recounts + 1 == MAX_RECOUNTS
+    /// Returns true if all work is limited to its cap after this many repetitions.
+    pub fn caps_all_work(repetitions: usize) -> bool {
+        repetitions + 1 == MAX_REPETITIONS
     }
 }

@@ -1,7 +1,9 @@
-//! The entitlements of the work of one user in one class. Work with equal demand forms a group.
+//! The entitlements of the work of one user in one class. Work with equal demand forms a group, and
+//! an item is one piece of work.
 //!
-//! The steps of the last round are stored. A step of this round that grants the same amounts as the
-//! stored step reuses its result.
+//! A computation has one or more steps. Each step divides a grant among the work, and then limits
+//! work to its cap. The steps of the last round are stored. A step of this round that grants the
+//! same amounts as the stored step reuses its result.
 
 use std::ops::Range;
 
@@ -12,11 +14,11 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    entitlement::apportion::{self, Band, Claims},
+    entitlement::apportion::{self, Claims, EntityBatch},
     ids::WorkIx,
     index::WorkListEdit,
     input::snapshot::Standing,
-    state::{Amounts, RoundState},
+    state::{ProcessCounts, RoundState},
 };
 
 #[derive(Default)]
@@ -24,28 +26,29 @@ pub(super) struct UserEntitlement {
     groups: WorkGroups,
     /// True if `groups` has all work of the user.
     is_known: bool,
-    /// Work of this computation in runs, by group and age.
+    /// Results of this computation in runs of equal items, by group and age.
     runs: Vec<ItemRun>,
     /// Steps of the last computation.
     steps: Vec<DivisionStep>,
     /// Number of steps of this computation so far.
     step_count: usize,
-    /// True if `runs` reflects the steps of this computation. False while the last one is replayed.
+    /// True if `runs` has the result of the steps so far. False while all steps reuse stored
+    /// results.
     runs_are_current: bool,
     /// Demand at the beginning of the computation.
-    initial_demand: Amounts,
+    initial_demand: ProcessCounts,
     /// Total demand, by which users are sorted.
     pub total: u64,
 }
 
 struct DivisionStep {
     /// Granted amounts. `None` if the whole demand is granted.
-    grant: Option<Amounts>,
+    grant: Option<ProcessCounts>,
     /// Demand after the step. `None` if no limit changed.
-    demand: Option<Amounts>,
+    demand: Option<ProcessCounts>,
 }
 
-/// Adjacent items of a group with equal entitlements.
+/// Adjacent items of a group with equal limits and entitlements.
 #[derive(Clone, Copy)]
 struct ItemRun {
     group: u32,
@@ -181,14 +184,15 @@ impl UserEntitlement {
     }
 
     /// Adds the limits of all work to the demand.
-    fn add_limits(&self, demand: &mut Amounts) {
+    fn add_limits(&self, demand: &mut ProcessCounts) {
         for run in &self.runs {
             let count = run.limit.saturating_mul(run.len.into());
             demand.add(run.inputs(&self.groups).process_quanta, count);
         }
     }
 
-    pub fn demand(&self) -> &Amounts {
+    /// Returns the demand after the steps so far.
+    pub fn demand(&self) -> &ProcessCounts {
         let mut past_steps = self.steps[..self.step_count].iter().rev();
         let last_change = past_steps.find_map(|step| step.demand.as_ref());
         last_change.unwrap_or(&self.initial_demand)
@@ -196,7 +200,7 @@ impl UserEntitlement {
 
     /// Divides the grant among the work, and then limits work to its cap. `None` grants the whole
     /// demand. Returns true if the demand changed.
-    pub fn step(&mut self, settings: &FairShareSettings, grant: Option<Amounts>) -> bool {
+    pub fn run_step(&mut self, settings: &FairShareSettings, grant: Option<ProcessCounts>) -> bool {
         let grant = grant.filter(|grant| grant != self.demand());
         let step_index = self.step_count;
         self.step_count += 1;
@@ -210,9 +214,9 @@ impl UserEntitlement {
             }
             self.restore_to_step(settings, step_index);
         }
-        let demand_changed = self.advance(settings, step_index, grant.as_ref());
+        let demand_changed = self.compute_step(settings, step_index, grant.as_ref());
         let demand = demand_changed.then(|| {
-            let mut demand = Amounts::with_capacity(self.initial_demand.size_count());
+            let mut demand = ProcessCounts::with_capacity(self.initial_demand.size_count());
             self.add_limits(&mut demand);
             demand
         });
@@ -221,22 +225,22 @@ impl UserEntitlement {
     }
 
     /// Restores the runs to their state after this many steps.
-    fn restore_to_step(&mut self, settings: &FairShareSettings, steps: usize) {
+    fn restore_to_step(&mut self, settings: &FairShareSettings, step_count: usize) {
         let past_steps = std::mem::take(&mut self.steps);
         self.runs_are_current = true;
         self.reset_runs(settings);
-        for (step_index, step) in past_steps.into_iter().take(steps).enumerate() {
-            self.advance(settings, step_index, step.grant.as_ref());
+        for (step_index, step) in past_steps.into_iter().take(step_count).enumerate() {
+            self.compute_step(settings, step_index, step.grant.as_ref());
             self.steps.push(step);
         }
     }
 
     /// Computes one step. Returns true if the demand changed.
-    fn advance(
+    fn compute_step(
         &mut self,
         settings: &FairShareSettings,
         step_index: usize,
-        grant: Option<&Amounts>,
+        grant: Option<&ProcessCounts>,
     ) -> bool {
         let previous = step_index.checked_sub(1).map(|index| &self.steps[index]);
         // Equal limits and an equal grant give equal entitlements.
@@ -256,7 +260,7 @@ impl UserEntitlement {
     }
 
     /// Divides the grant among work, by age, then id.
-    fn divide(&mut self, settings: &FairShareSettings, grant: &Amounts) {
+    fn divide(&mut self, settings: &FairShareSettings, grant: &ProcessCounts) {
         if settings.division.holes_among_rivals {
             self.divide_among_rivals(settings, grant);
         } else {
@@ -264,20 +268,23 @@ impl UserEntitlement {
             // to this one.
             self.merge_neighbours(|_| 0);
             let groups = &self.groups;
-            let bands = self.runs.iter().map(|run| {
+            let batches = self.runs.iter().map(|run| {
                 let group = &groups.groups[run.group as usize];
                 let members = &group.members[run.positions()];
                 let process_quanta = group.inputs.process_quanta;
-                Band::new(run.group, run.first, members, process_quanta, run.limit)
+                EntityBatch::new(run.group, run.first, members, process_quanta, run.limit)
             });
-            let divided =
-                apportion::divide(bands, grant.as_holes(), settings.division.spread_remainders);
-            let runs = divided.into_iter().map(|band| ItemRun {
-                group: band.owner,
-                first: band.first_position,
-                len: to_u32(band.members.len()),
-                limit: band.granted + band.wanted,
-                entitlement: band.granted,
+            let divided = apportion::divide(
+                batches,
+                grant.as_holes(),
+                settings.division.spread_remainders,
+            );
+            let runs = divided.into_iter().map(|batch| ItemRun {
+                group: batch.owner,
+                first: batch.first_position,
+                len: to_u32(batch.members.len()),
+                limit: batch.granted + batch.wanted,
+                entitlement: batch.granted,
             });
             self.runs.clear();
             self.runs.extend(runs);
@@ -285,7 +292,8 @@ impl UserEntitlement {
         self.merge_neighbours(|run| run.entitlement);
     }
 
-    fn divide_among_rivals(&mut self, settings: &FairShareSettings, grant: &Amounts) {
+    /// Divides the grant item by item, because items of one group can then get different holes.
+    fn divide_among_rivals(&mut self, settings: &FairShareSettings, grant: &ProcessCounts) {
         let groups = &self.groups.groups;
         let items = self.runs.iter().flat_map(|run| {
             let group = &groups[run.group as usize];
@@ -346,7 +354,7 @@ impl UserEntitlement {
     }
 
     /// Ends the computation and writes changed entitlements into the state.
-    pub fn end(&mut self, settings: &FairShareSettings, state: &mut RoundState) {
+    pub fn finish(&mut self, settings: &FairShareSettings, state: &mut RoundState) {
         if self.steps.len() > self.step_count {
             self.restore_to_step(settings, self.step_count);
         }

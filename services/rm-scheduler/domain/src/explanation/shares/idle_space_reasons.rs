@@ -1,8 +1,8 @@
 //! Reasons why free space is idle: no work wants it, the work that wants it does not fit, or a cap
 //! limits that work.
 //!
-//! All unreserved free space of a node has the same reason. A *wish* is the demand of work for more
-//! processes than it has. Work that no node can ever hold has no wish.
+//! All unreserved free space of a node has the same reason. Work has unmet demand if it wants more
+//! processes than it has. Work that no node can ever hold has no unmet demand.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use crate::{
     state::{NodeState, RoundState, serve_order::reserve_work},
 };
 
-/// The wishes of all work, in the form in which a node is compared with them.
+/// The unmet demand of all work, in the form in which a node is compared with it.
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
-    /// Wishes by the home pool of the work.
-    homes: TypedVec<PoolIx, PoolWishes>,
+    /// Demand by the home pool of the work.
+    homes: TypedVec<PoolIx, PoolDemand>,
     /// Work with a node list, which is compared with each node separately.
     listed: Vec<WorkIx>,
 }
@@ -25,9 +25,9 @@ pub(super) struct UnmetDemand {
 /// Quanta of one process with its shape, in ascending order.
 type Shapes = Vec<(u64, ShapeIx)>;
 
-/// Wishes of all work with one home pool.
+/// Unmet demand of all work with one home pool.
 #[derive(Default, Clone, PartialEq)]
-struct PoolWishes {
+struct PoolDemand {
     /// Shapes of work that may also use the pools below.
     with_subpools: Shapes,
     /// Shapes of work that may use only this pool.
@@ -40,46 +40,46 @@ struct PoolWishes {
     has_capped_home_only: bool,
 }
 
-/// Wishes of all work, counted by shape and retained from round to round. Work of RESERVE classes
-/// is not included, because its quanta may be those of a reserved node.
+/// Pieces of work with unmet demand, counted by shape and retained from round to round. Work of
+/// RESERVE classes is not included, because its quanta may be those of a reserved node.
 #[derive(Default)]
-pub(super) struct WishCounts {
-    by_shape: TypedVec<ShapeIx, ShapeWishes>,
+pub(super) struct UnmetDemandCounts {
+    by_shape: TypedVec<ShapeIx, ShapeDemand>,
     listed: BTreeSet<WorkIx>,
-    /// Shape and wish as they were counted, by work.
-    counted: TypedVec<WorkIx, CountedWish>,
+    /// Shape and demand as they were counted, by work.
+    counted: TypedVec<WorkIx, CountedDemand>,
 }
 
 /// Numbers of pieces of work of one shape.
 #[derive(Default, Clone, Copy, Debug, PartialEq)]
-struct ShapeWishes {
+struct ShapeDemand {
     /// Work that wants more processes.
     more: u32,
     /// Work that wants more processes, but a cap limits it.
     capped: u32,
 }
 
-/// Shape and wish of one piece of work, as they were counted.
+/// Shape and kind of demand of one piece of work, as they were counted.
 #[derive(Clone, Copy, PartialEq)]
-struct CountedWish {
+struct CountedDemand {
     shape: Option<ShapeIx>,
-    kind: WishKind,
+    kind: DemandKind,
 }
 
-impl CountedWish {
+impl CountedDemand {
     const NONE: Self = Self {
         shape: None,
-        kind: WishKind::Nothing,
+        kind: DemandKind::Met,
     };
 }
 
-impl WishCounts {
-    /// Counts work again if its wish changed.
+impl UnmetDemandCounts {
+    /// Counts work again if its demand changed.
     pub fn recount(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape
-            .resize(state.index.shapes.len(), ShapeWishes::default());
-        self.counted.resize(state.work.len(), CountedWish::NONE);
-        all.for_each(|work| self.update_wish(state, work));
+            .resize(state.index.shapes.len(), ShapeDemand::default());
+        self.counted.resize(state.work.len(), CountedDemand::NONE);
+        all.for_each(|work| self.update(state, work));
     }
 
     /// Asserts that the retained counts equal those of all work counted again.
@@ -88,98 +88,98 @@ impl WishCounts {
         let mut recounted = Self::default();
         recounted
             .by_shape
-            .resize(self.by_shape.len(), ShapeWishes::default());
+            .resize(self.by_shape.len(), ShapeDemand::default());
         recounted
             .counted
-            .resize(self.counted.len(), CountedWish::NONE);
+            .resize(self.counted.len(), CountedDemand::NONE);
         state
             .work
             .indices()
-            .for_each(|work| recounted.update_wish(state, work));
-        assert_eq!(self.by_shape, recounted.by_shape, "wishes by shape");
+            .for_each(|work| recounted.update(state, work));
+        assert_eq!(self.by_shape, recounted.by_shape, "demand by shape");
         assert_eq!(self.listed, recounted.listed, "work with a node list");
     }
 
-    fn update_wish(&mut self, state: &RoundState, work: WorkIx) {
+    fn update(&mut self, state: &RoundState, work: WorkIx) {
         let kind = match state.policy(work) {
-            None | Some(Policy::Reserve) => WishKind::Nothing,
-            Some(_) => wish_kind(state, work),
+            None | Some(Policy::Reserve) => DemandKind::Met,
+            Some(_) => demand_kind(state, work),
         };
         let shape = Some(state.work[work].shape);
-        let now = CountedWish { shape, kind };
-        let before = std::mem::replace(&mut self.counted[work], now);
-        if before != now {
-            self.count(work, before, |sum| *sum -= 1);
-            self.count(work, now, |sum| *sum += 1);
-            if kind == WishKind::Listed {
+        let new = CountedDemand { shape, kind };
+        let old = std::mem::replace(&mut self.counted[work], new);
+        if old != new {
+            self.count(work, old, |sum| *sum -= 1);
+            self.count(work, new, |sum| *sum += 1);
+            if kind == DemandKind::UnmetOnListedNodes {
                 self.listed.insert(work);
             }
         }
     }
 
-    /// Applies `change` to the number that counts this wish.
-    fn count(&mut self, work: WorkIx, wish: CountedWish, change: impl Fn(&mut u32)) {
-        let Some(shape) = wish.shape.map(|shape| &mut self.by_shape[shape]) else {
+    /// Applies `change` to the number that counts this demand.
+    fn count(&mut self, work: WorkIx, demand: CountedDemand, change: impl Fn(&mut u32)) {
+        let Some(shape) = demand.shape.map(|shape| &mut self.by_shape[shape]) else {
             return;
         };
-        match wish.kind {
-            WishKind::Nothing => {}
-            WishKind::More => change(&mut shape.more),
-            WishKind::Capped => change(&mut shape.capped),
-            WishKind::Listed => drop(self.listed.remove(&work)),
+        match demand.kind {
+            DemandKind::Met => {}
+            DemandKind::Unmet => change(&mut shape.more),
+            DemandKind::Capped => change(&mut shape.capped),
+            DemandKind::UnmetOnListedNodes => drop(self.listed.remove(&work)),
         }
     }
 }
 
 impl UnmetDemand {
-    pub fn new(state: &RoundState, counts: &WishCounts) -> Self {
+    pub fn new(state: &RoundState, counts: &UnmetDemandCounts) -> Self {
         let listed = counts.listed.iter().copied();
-        let mut wishes = Self {
-            homes: TypedVec::filled(PoolWishes::default(), state.forest.len()),
+        let mut unmet_demand = Self {
+            homes: TypedVec::filled(PoolDemand::default(), state.forest.len()),
             listed: listed.collect(),
         };
         let shapes = state.index.shapes.enumerate().zip(counts.by_shape.iter());
-        for ((index, shape), ShapeWishes { more, capped }) in shapes {
+        for ((index, shape), ShapeDemand { more, capped }) in shapes {
             let Some(home) = shape.home.filter(|_| more + capped > 0) else {
                 continue;
             };
-            let wish = &mut wishes.homes[home];
+            let pool_demand = &mut unmet_demand.homes[home];
             if *more > 0 {
                 let shapes = if shape.includes_subpools {
-                    &mut wish.with_subpools
+                    &mut pool_demand.with_subpools
                 } else {
-                    &mut wish.home_only
+                    &mut pool_demand.home_only
                 };
                 shapes.push((shape.quanta, index));
             }
-            wish.has_capped_with_subpools |= *capped > 0 && shape.includes_subpools;
-            wish.has_capped_home_only |= *capped > 0 && !shape.includes_subpools;
+            pool_demand.has_capped_with_subpools |= *capped > 0 && shape.includes_subpools;
+            pool_demand.has_capped_home_only |= *capped > 0 && !shape.includes_subpools;
         }
-        for wish in wishes.homes.iter_mut() {
-            wish.with_subpools.sort_unstable();
-            wish.home_only.sort_unstable();
+        for pool_demand in unmet_demand.homes.iter_mut() {
+            pool_demand.with_subpools.sort_unstable();
+            pool_demand.home_only.sort_unstable();
         }
         for work in reserve_work(state) {
-            wishes.add_whole_node(state, work);
+            unmet_demand.add_whole_node(state, work);
         }
-        wishes
+        unmet_demand
     }
 
     fn add_whole_node(&mut self, state: &RoundState, work: WorkIx) {
         let Some(home) = state.home(work) else { return };
-        match wish_kind(state, work) {
-            WishKind::Nothing => {}
-            WishKind::Listed => self.listed.push(work),
-            WishKind::More => {
+        match demand_kind(state, work) {
+            DemandKind::Met => {}
+            DemandKind::UnmetOnListedNodes => self.listed.push(work),
+            DemandKind::Unmet => {
                 let quanta = state.work[work].process_quanta;
                 let min = &mut self.homes[home].min_whole_node;
                 *min = Some(min.map_or(quanta, |min| min.min(quanta)));
             }
-            WishKind::Capped => self.homes[home].has_capped_home_only = true,
+            DemandKind::Capped => self.homes[home].has_capped_home_only = true,
         }
     }
 
-    /// Returns whether each unchanged node keeps its reason: the wishes are the same, and no work
+    /// Returns whether each unchanged node keeps its reason: the demand is the same, and no work
     /// has a node list.
     pub fn gives_same_reasons(&self, before: &Self) -> bool {
         self == before && self.listed.is_empty()
@@ -194,8 +194,8 @@ impl UnmetDemand {
         let listed = self
             .listed
             .iter()
-            .filter(|it| state.is_permitted(**it, node));
-        let listed = listed.map(|it| fits(state, node_state, *it));
+            .filter(|work| state.is_permitted(**work, node));
+        let listed = listed.map(|work| fits(state, node_state, *work));
         let mut reason = listed
             .map(reason_for_demand)
             .max()
@@ -216,10 +216,11 @@ pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
     if node_state.whole_node_for.is_some() {
         return node_state.quanta;
     }
-    node_state.reservations.iter().map(|it| it.quanta).sum()
+    let reservations = node_state.reservations.iter();
+    reservations.map(|reservation| reservation.quanta).sum()
 }
 
-impl PoolWishes {
+impl PoolDemand {
     fn idle_reason(&self, state: &RoundState, node: &NodeState, is_home: bool) -> IdleReason {
         let is_capped = self.has_capped_with_subpools || (self.has_capped_home_only && is_home);
         let mut reason = if is_capped {
@@ -251,7 +252,7 @@ pub(super) enum IdleReason {
     Capped,
     /// The free space of the node is too small for a process.
     Split,
-    /// A process fits, but a rule forbids it.
+    /// A process fits, but a rule of the planner forbids it.
     Forbidden,
 }
 
@@ -273,25 +274,30 @@ fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {
 /// Returns whether a process of one of these shapes fits on the node, or `None` without shapes.
 fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> Option<bool> {
     shapes.first()?;
-    let mut candidates = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
+    let mut candidates = shapes
+        .iter()
+        .take_while(|(quanta, _)| *quanta <= node.free.quanta);
     Some(candidates.any(|(quanta, shape)| {
         let size = &state.index.shapes[*shape].size;
         node.free.count_fitting(*quanta, size) > 0
     }))
 }
 
-/// Kind of wish that a piece of work has beyond its present processes.
+/// Demand of a piece of work beyond its present processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WishKind {
-    Nothing,
-    More,
-    /// More processes, but a cap or an allotment forbids them.
+pub(super) enum DemandKind {
+    /// The work wants no more processes, or no node can ever hold them.
+    Met,
+    /// The work wants more processes.
+    Unmet,
+    /// The work wants more processes, but a cap or an allotment forbids them.
     Capped,
-    /// More processes, on nodes of its node list.
-    Listed,
+    /// The work wants more processes, and only on nodes of its node list.
+    UnmetOnListedNodes,
 }
 
-fn wish_kind(state: &RoundState, work: WorkIx) -> WishKind {
+/// Returns the kind of the demand that the work has now.
+fn demand_kind(state: &RoundState, work: WorkIx) -> DemandKind {
     let work_state = &state.work[work];
     let is_permanent = |reason| {
         matches!(
@@ -305,22 +311,22 @@ fn wish_kind(state: &RoundState, work: WorkIx) -> WishKind {
     let reason = work_state.deferral.as_ref().map(|deferral| deferral.reason);
     let unreachable = state.policy(work) == Some(Policy::FairShare) && work_state.reach == 0;
     if work_state.ended || unreachable || reason.is_some_and(is_permanent) {
-        return WishKind::Nothing;
+        return DemandKind::Met;
     }
     if reason == Some(Reason::AllotmentExceeded) {
-        return WishKind::Capped;
+        return DemandKind::Capped;
     }
     // This cap does not consider space, so work that already fills all its reachable space still
     // wants more.
     if work_state.process_count() < work_state.cap.before_space {
         return if work_state.has_node_list {
-            WishKind::Listed
+            DemandKind::UnmetOnListedNodes
         } else {
-            WishKind::More
+            DemandKind::Unmet
         };
     }
     if work_state.process_count() < work_state.cap.base {
-        return WishKind::Capped;
+        return DemandKind::Capped;
     }
-    WishKind::Nothing
+    DemandKind::Met
 }

@@ -1,10 +1,10 @@
 //! Capacity, use and idle space of each pool.
 //!
-//! The amounts of each node are retained, so a round reads only changed nodes. If the wishes of
-//! work changed (see `idle_space_reasons.rs`), the reason for idle space is computed again for
+//! The amounts of each node are retained, so a round reads only changed nodes. If the unmet demand
+//! of work changed (see `idle_space_reasons.rs`), the reason for idle space is computed again for
 //! every node with free space.
 
-use super::idle_space_reasons::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
+use super::idle_space_reasons::{IdleReason, UnmetDemand, UnmetDemandCounts, reserved_quanta};
 use crate::{
     collections::bit_set::BitSet,
     ids::{NodeIx, PoolIx, TypedVec, WorkIx},
@@ -23,9 +23,9 @@ pub(crate) struct Pools {
     by_node: TypedVec<NodeIx, NodeAmounts>,
     /// Nodes with free space.
     free_nodes: BitSet<NodeIx>,
-    wish_counts: WishCounts,
-    /// Wishes that the reasons in `by_node` were computed from.
-    wishes: UnmetDemand,
+    demand_counts: UnmetDemandCounts,
+    /// Demand that the reasons in `by_node` were computed from.
+    unmet_demand: UnmetDemand,
 }
 
 /// Amounts that one node adds to the sums of its pool, in quanta.
@@ -49,7 +49,9 @@ enum ClosedReason {
     Lost,
     Offline,
     Blocked,
+    /// The agent of the node takes no work.
     Declined,
+    /// Allocations of work without a class close the node.
     Withheld,
 }
 
@@ -64,20 +66,22 @@ fn closed_reason(node: &Node) -> ClosedReason {
 }
 
 impl Pools {
-    /// Counts the wishes of this work again. It must include all work whose wish may have changed.
-    pub fn count_wishes(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
+    /// Counts the unmet demand of this work again. `work` must include all work whose demand may
+    /// have changed.
+    pub fn count_demand(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
         }
-        self.wish_counts.recount(state, work);
+        self.demand_counts.recount(state, work);
         #[cfg(test)]
-        self.wish_counts.assert_recounted(state);
+        self.demand_counts.assert_recounted(state);
     }
 
+    /// Updates the sums from changed nodes, and writes them to `shares`.
     pub fn update_shares(&mut self, state: &RoundState, shares: &mut Shares) {
-        let wishes = UnmetDemand::new(state, &self.wish_counts);
-        let are_reasons_same = wishes.gives_same_reasons(&self.wishes);
-        self.wishes = wishes;
+        let unmet_demand = UnmetDemand::new(state, &self.demand_counts);
+        let are_reasons_same = unmet_demand.gives_same_reasons(&self.unmet_demand);
+        self.unmet_demand = unmet_demand;
         self.by_node
             .resize(state.nodes.len(), NodeAmounts::default());
         self.sums
@@ -96,7 +100,7 @@ impl Pools {
                 .iter()
                 .filter(|node| !state.nodes.is_dirty(*node));
             for node in unchanged {
-                let reason = self.wishes.idle_reason(state, node);
+                let reason = self.unmet_demand.idle_reason(state, node);
                 let amounts = &mut self.by_node[node];
                 if let Some(pool) = amounts.pool.filter(|_| reason != amounts.idle_reason) {
                     let sums = &mut self.sums[pool];
@@ -109,10 +113,10 @@ impl Pools {
         }
         #[cfg(test)]
         for node in state.nodes.indices() {
-            let now = node_amounts(state, node, &self.wishes);
-            assert!(self.by_node[node] == now, "amounts of node {node:?}");
+            let expected = node_amounts(state, node, &self.unmet_demand);
+            assert!(self.by_node[node] == expected, "amounts of node {node:?}");
             assert_eq!(
-                (now.held, now.fixed),
+                (expected.held, expected.fixed),
                 held_and_fixed(state, node),
                 "at {node:?}"
             );
@@ -147,7 +151,7 @@ impl Pools {
     }
 
     fn update_node(&mut self, state: &RoundState, node: NodeIx) {
-        let amounts = node_amounts(state, node, &self.wishes);
+        let amounts = node_amounts(state, node, &self.unmet_demand);
         let before = self.by_node[node];
         if before != amounts {
             self.by_node[node] = amounts;
@@ -157,6 +161,7 @@ impl Pools {
         }
     }
 
+    /// Applies `add` to each sum that contains an amount of the node.
     fn add_amounts(&mut self, amounts: &NodeAmounts, add: impl Fn(&mut u64, u64)) {
         let Some(pool) = amounts.pool else {
             add(&mut self.without_pool, amounts.held);
@@ -197,14 +202,14 @@ fn sum_for_reason(idle: &mut Idle, reason: IdleReason) -> &mut u64 {
     }
 }
 
-fn node_amounts(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> NodeAmounts {
+fn node_amounts(state: &RoundState, node: NodeIx, unmet_demand: &UnmetDemand) -> NodeAmounts {
     let node_state = &state.nodes[node];
     let open = node_state.is_schedulable();
     let free = if open { node_state.free.quanta } else { 0 };
     let (reserved, idle_reason) = if free > 0 {
         (
             reserved_quanta(state, node).min(free),
-            wishes.idle_reason(state, node),
+            unmet_demand.idle_reason(state, node),
         )
     } else {
         (0, IdleReason::NoDemand)

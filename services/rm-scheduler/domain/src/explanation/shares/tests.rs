@@ -12,11 +12,53 @@ use crate::{
     tests::fixture::{Fixture, GIB, share, terms},
 };
 
-/// Quanta of one node, index of its pool in [`POOLS`], and its condition in [`break_nodes`].
-type NodeSpec = (u64, u8, u8);
-/// Kind, class, user, quanta, process limit and number of tasks of one piece of work. Kind 0 is a
-/// reservation, 1 a service, and greater numbers are jobs. The class is an index in [`CLASSES`].
-type WorkSpec = (u8, u8, u8, u64, u64, u64);
+#[derive(Debug, Clone)]
+struct NodeSpec {
+    quanta: u64,
+    /// Index in [`POOLS`].
+    pool: usize,
+    /// Later change of the node in [`break_nodes`].
+    condition: u8,
+}
+
+#[derive(Debug, Clone)]
+struct WorkSpec {
+    /// 0 is a reservation, 1 a service, and greater numbers are jobs.
+    kind: u8,
+    /// Index in [`CLASSES`].
+    class: usize,
+    user: u8,
+    quanta: u64,
+    max_processes: u64,
+    tasks: u64,
+}
+
+fn node_specs() -> impl Strategy<Value = Vec<NodeSpec>> {
+    let node = (1..9_u64, 0..POOLS.len(), 0..12_u8);
+    let node = node.prop_map(|(quanta, pool, condition)| NodeSpec {
+        quanta,
+        pool,
+        condition,
+    });
+    prop::collection::vec(node, 1..8)
+}
+
+fn work_specs() -> impl Strategy<Value = Vec<WorkSpec>> {
+    let identity = (0..8_u8, 0..CLASSES.len(), 0..3_u8);
+    let amounts = (1..6_u64, prop_oneof![Just(99_u64), 0..7_u64], 1..30_u64);
+    let work =
+        (identity, amounts).prop_map(|((kind, class, user), (quanta, max_processes, tasks))| {
+            WorkSpec {
+                kind,
+                class,
+                user,
+                quanta,
+                max_processes,
+                tasks,
+            }
+        });
+    prop::collection::vec(work, 1..10)
+}
 
 const POOLS: [&str; 3] = ["default", "below", "apart"];
 const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "other"];
@@ -43,19 +85,18 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     fixture.class("low", terms(Policy::FairShare, 10, 100), "below");
     fixture.class("late", terms(Policy::FairShare, 20, 100), "default");
     fixture.class("other", terms(Policy::FairShare, 10, 100), "apart");
-    for (index, (quanta, pool, _)) in nodes.iter().enumerate() {
-        let pool = POOLS[usize::from(*pool)];
-        fixture.node_in(pool, &format!("n{index:02}"), *quanta);
+    for (index, node) in nodes.iter().enumerate() {
+        fixture.node_in(POOLS[node.pool], &format!("n{index:02}"), node.quanta);
     }
-    for (index, (kind, class, user, quanta, limit, tasks)) in work.iter().enumerate() {
-        let (id, user) = (format!("w{index:02}"), format!("u{user}"));
-        match kind {
-            0 => drop(fixture.reservation(&id, &user, *quanta)),
-            1 => drop(fixture.service(&id, &user, *quanta)),
+    for (index, spec) in work.iter().enumerate() {
+        let (id, user) = (format!("w{index:02}"), format!("u{}", spec.user));
+        match spec.kind {
+            0 => drop(fixture.reservation(&id, &user, spec.quanta)),
+            1 => drop(fixture.service(&id, &user, spec.quanta)),
             _ => {
-                let class = CLASSES[usize::from(*class)];
-                let work_record = fixture.job_in(class, &id, &user, *quanta);
-                (work_record.max_processes, work_record.remaining_tasks) = (*limit, *tasks);
+                let demand = fixture.job_in(CLASSES[spec.class], &id, &user, spec.quanta);
+                demand.max_processes = spec.max_processes;
+                demand.remaining_tasks = spec.tasks;
             }
         }
     }
@@ -65,14 +106,14 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
 /// Changes the condition of nodes on which work already runs: lost, offline, marked, declining,
 /// shrunken, removed, or in an unknown pool.
 fn break_nodes(fixture: &mut Fixture, nodes: &[NodeSpec]) {
-    for (index, (quanta, _, condition)) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         let name = format!("n{index:02}");
-        match condition {
+        match node.condition {
             0 => fixture.node(&name).lost = true,
             1 => fixture.node(&name).offline = true,
             2 => fixture.block(&name, BlockEffect::Mark),
             3 => fixture.node(&name).takes_work = false,
-            4 => fixture.node(&name).capacity.memory_bytes = quanta / 2 * GIB,
+            4 => fixture.node(&name).capacity.memory_bytes = node.quanta / 2 * GIB,
             5 => drop(fixture.snapshot.nodes.remove(name.as_str())),
             6 => fixture.node(&name).pool = "unknown".into(),
             _ => {}
@@ -102,11 +143,8 @@ proptest! {
 
     #[test]
     fn every_level_is_the_sum_of_the_level_below(
-        nodes in prop::collection::vec((1..9_u64, 0..3_u8, 0..12_u8), 1..8),
-        work in prop::collection::vec(
-            (0..8_u8, 0..5_u8, 0..3_u8, 1..6_u64, prop_oneof![Just(99_u64), 0..7_u64], 1..30_u64),
-            1..10,
-        ),
+        nodes in node_specs(),
+        work in work_specs(),
         (eager, reference) in (any::<bool>(), any::<bool>()),
     ) {
         let mut fixture = fleet(&nodes, &work, eager);

@@ -80,6 +80,7 @@ impl Details {
     }
 }
 
+/// Returns the work lost with an allocation, or 0 if the setting `lose_least` is off.
 fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     if state.settings.lose_least {
         state.invested_ms(allocation)
@@ -270,10 +271,10 @@ impl Victims {
             self.chosen_by_owner.push((victim.owner, 0));
             self.chosen_by_owner.len() - 1
         });
-        let chosen = &mut self.chosen_by_owner[position].1;
-        let exceeds = *chosen < state.work[victim.owner].excess();
+        let (_, chosen_count) = &mut self.chosen_by_owner[position];
+        let exceeds = *chosen_count < state.work[victim.owner].excess();
         let is_allowed = exceeds && budget.allows(&state.allocations[victim.allocation]);
-        *chosen += u64::from(is_allowed);
+        *chosen_count += u64::from(is_allowed);
         is_allowed
     }
 }

@@ -67,7 +67,7 @@ fn set_labels(fixture: &mut Fixture, values: &[Option<&str>]) {
         let node = fixture.node(&format!("n{number:02}"));
         node.labels = value
             .iter()
-            .map(|it| ("rack".into(), (*it).into()))
+            .map(|rack| ("rack".into(), (*rack).into()))
             .collect();
     }
 }
@@ -139,7 +139,7 @@ fn a_leaving_allocation_counts_until_it_has_left() {
     fixture.demand_mut("a-0").max_processes = 0;
     fixture.demand_mut("a").node_list = before["a-0"].iter().cloned().collect();
     let mut allocations = fixture.snapshot.allocations.iter();
-    let active = allocations.find(|(_, it)| it.work.as_str() == "a");
+    let active = allocations.find(|(_, allocation)| allocation.work.as_str() == "a");
     let active = active.map(|(id, _)| id.clone()).unwrap();
     fixture.snapshot.allocations.remove(&active);
     let mut waited_rounds = 0;
@@ -214,13 +214,13 @@ fn anti_affinity_holds_with_and_without_gpus() {
     assert_apart(&fixture, &["a"]);
 }
 
-/// A change between two rounds. Nodes and members are given by number. A held member wants no
+/// A change between two rounds. Nodes and members are given by number. A suspended member wants no
 /// process.
 #[derive(Debug, Clone)]
 enum Change {
     ToggleNode(usize),
     EndMember(usize),
-    SetHeld(usize, bool),
+    SetSuspended(usize, bool),
     AddJob(u64),
 }
 
@@ -228,7 +228,8 @@ fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         (0..5_usize).prop_map(Change::ToggleNode),
         (0..9_usize).prop_map(Change::EndMember),
-        (0..9_usize, any::<bool>()).prop_map(|(member, is_held)| Change::SetHeld(member, is_held)),
+        (0..9_usize, any::<bool>())
+            .prop_map(|(member, is_suspended)| Change::SetSuspended(member, is_suspended)),
         (1..4_u64).prop_map(Change::AddJob),
     ]
 }
@@ -245,13 +246,14 @@ fn apply_change(fixture: &mut Fixture, change: &Change, number: usize) {
         }
         Change::EndMember(member) => {
             let mut allocations = fixture.snapshot.allocations.iter();
-            let found = allocations.find(|(_, it)| it.work.as_str() == members[*member]);
+            let found =
+                allocations.find(|(_, allocation)| allocation.work.as_str() == members[*member]);
             if let Some(id) = found.map(|(id, _)| id.clone()) {
                 fixture.snapshot.allocations.remove(&id);
             }
         }
-        Change::SetHeld(member, is_held) => {
-            fixture.demand_mut(&members[*member]).max_processes = u64::from(!*is_held);
+        Change::SetSuspended(member, is_suspended) => {
+            fixture.demand_mut(&members[*member]).max_processes = u64::from(!*is_suspended);
         }
         Change::AddJob(quanta) => {
             fixture

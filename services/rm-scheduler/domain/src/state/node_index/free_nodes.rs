@@ -1,13 +1,13 @@
 //! Nodes sorted by free quanta, so that best fit needs no scan.
 
 use crate::{
-    collections::{bit_set::BitSet, buckets::Buckets},
+    collections::{bit_set::BitSet, quanta_buckets::QuantaBuckets},
     ids::{NodeIx, PoolIx, TypedVec},
 };
 
 /// Nodes with free quanta by pool, in buckets of equal free quanta.
 #[derive(Default)]
-pub(crate) struct FreeNodes(pub(super) TypedVec<PoolIx, Buckets<NodeIx>>);
+pub(crate) struct FreeNodes(pub(super) TypedVec<PoolIx, QuantaBuckets<NodeIx>>);
 
 impl FreeNodes {
     /// Returns the first bucket of a pool with at least `least` free quanta, as its quanta and its

@@ -1,14 +1,14 @@
 //! Nodes by future space: the quanta that are free when everything that leaves has left.
 
 use crate::{
-    collections::buckets::Buckets,
+    collections::quanta_buckets::QuantaBuckets,
     ids::{NodeIx, PoolIx, TypedVec},
     state::RoundState,
 };
 
 /// Nodes of each pool by future quanta. Partly free nodes are first, entirely free ones second.
 #[derive(Default)]
-pub(crate) struct FutureHoles(pub(crate) TypedVec<PoolIx, [Buckets<NodeIx>; 2]>);
+pub(crate) struct FutureHoles(pub(crate) TypedVec<PoolIx, [QuantaBuckets<NodeIx>; 2]>);
 
 impl FutureHoles {
     /// Returns groups of equal nodes: the pool, the future quanta, whether the nodes will be
@@ -36,7 +36,7 @@ impl FutureHoles {
     /// Returns the largest future quanta of any node of a pool.
     pub fn max_future_quanta(&self, pool: PoolIx) -> u64 {
         let largest_hole =
-            |buckets: &Buckets<_>| buckets.iter_descending().next().map(|(hole, _)| hole);
+            |buckets: &QuantaBuckets<_>| buckets.iter_descending().next().map(|(hole, _)| hole);
         self.0[pool]
             .iter()
             .filter_map(largest_hole)
@@ -59,7 +59,7 @@ impl FutureHoles {
             return Some((first, 0));
         }
         let is_large_enough = |node: &NodeIx| state.nodes[*node].quanta >= quanta;
-        let nearest_in = |buckets: &Buckets<_>| {
+        let nearest_in = |buckets: &QuantaBuckets<_>| {
             let mut rows = buckets.iter_descending();
             rows.find_map(|(hole, nodes)| {
                 Some((quanta - hole, nodes.iter().find(is_large_enough)?))

@@ -3,6 +3,7 @@
 use super::{ServeKey, compare, sort};
 use crate::state::RoundState;
 
+/// Work in serve order. Changes are collected and applied together.
 #[derive(Default)]
 pub(crate) struct ServeQueue {
     pub keys: Vec<ServeKey>,
@@ -23,6 +24,7 @@ impl ServeQueue {
         }
     }
 
+    /// Removes all keys of `removed`.
     fn remove_all(&mut self) {
         let mut positions: Vec<usize> = Vec::with_capacity(self.removed.len());
         positions.extend(self.removed.iter().filter_map(|key| self.position(key)));
@@ -51,6 +53,7 @@ impl ServeQueue {
             .map(|offset| first + offset)
     }
 
+    /// Inserts all keys of `added`, from the end to the beginning.
     fn insert_all(&mut self, state: &RoundState) {
         let mut new_keys = std::mem::take(&mut self.added);
         sort(state, &mut new_keys);

@@ -41,7 +41,11 @@ fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
         let fixture = fleet_with_users(settings, &[8; 8], &[5, 4]);
         let plan = fixture.plan();
         let grants = plan.grants.iter();
-        let grants_of = |name| grants.clone().filter(move |it| it.work.as_str() == name);
+        let grants_of = |name| {
+            grants
+                .clone()
+                .filter(move |grant| grant.work.as_str() == name)
+        };
         let holes = holes(&fixture, &plan);
         let idle = holes.iter().filter(|hole| **hole == 8);
         (

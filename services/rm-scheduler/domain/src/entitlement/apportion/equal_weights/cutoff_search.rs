@@ -1,15 +1,19 @@
-//! Searches bands for the first entity at which the summed amounts exceed a limit.
+//! Finds the first entity at which the summed amounts exceed a limit.
+//!
+//! The entities are in several batches, each sorted by sequence number. All entities of a batch
+//! have the same amount. The sum runs over the entities of all batches in the order of their
+//! sequence numbers. An interpolation search avoids merging the batches.
 
 use super::{Member, count_before};
 use crate::entitlement::apportion::scale_amount;
 
-/// Part of a band in which the search continues.
+/// Part of a batch in which the search continues.
 pub(super) struct SearchPart<'t> {
     members: &'t [Member],
     /// Amount of each entity.
     per_entity: u64,
-    /// Number of entities before the current sequence number.
-    passed_count: usize,
+    /// Number of entities before the guessed sequence number.
+    count_before_guess: usize,
 }
 
 impl<'t> SearchPart<'t> {
@@ -17,7 +21,7 @@ impl<'t> SearchPart<'t> {
         Self {
             members,
             per_entity,
-            passed_count: 0,
+            count_before_guess: 0,
         }
     }
 
@@ -62,8 +66,8 @@ pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
         let Some(longest) = parts.iter().max_by_key(|part| part.members.len()) else {
             return (u32::MAX, sum_before);
         };
-        // The search interpolates. Each third guess halves the longest part, in case sequence
-        // numbers are uneven.
+        // The guess is an entity of the longest part. Interpolation chooses it by the amounts, as
+        // if sequence numbers were even. Each third guess takes the middle, in case they are not.
         let (members, amount) = (longest.members, longest.per_entity);
         let position = if guesses % 3 == 2 {
             members.len() / 2
@@ -81,20 +85,21 @@ pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
         };
         let mut sum_to_guess = sum_before;
         for part in parts.iter_mut() {
-            part.passed_count = count_before(part.members, seq);
-            sum_to_guess += part.amount_of(part.passed_count);
+            part.count_before_guess = count_before(part.members, seq);
+            sum_to_guess += part.amount_of(part.count_before_guess);
         }
         let is_beyond = sum_to_guess > limit;
         if !is_beyond && sum_to_guess + amount > limit {
             return (seq, sum_to_guess);
         }
+        // The search continues before the guessed entity, or after it.
         for part in parts.iter_mut() {
-            let (preceding, following) = part.members.split_at(part.passed_count);
-            let skipped = usize::from(seq_of(following.first()) == Some(seq));
+            let (preceding, from_guess) = part.members.split_at(part.count_before_guess);
+            let has_guess = seq_of(from_guess.first()) == Some(seq);
             part.members = if is_beyond {
                 preceding
             } else {
-                &following[skipped..]
+                &from_guess[usize::from(has_guess)..]
             };
         }
         if is_beyond {
@@ -110,7 +115,8 @@ fn seq_of(member: Option<&Member>) -> Option<u32> {
     member.map(|member| member.seq)
 }
 
-/// Searches linearly from the first entity.
+/// Searches linearly from the first entity on. The first entity of all parts is the one with the
+/// smallest sequence number.
 fn search_forward(parts: &mut [SearchPart], limit: u64, mut sum_before: u64) -> (u32, u64) {
     loop {
         let first = |part: &&mut SearchPart| seq_of(part.members.first()).unwrap_or(u32::MAX);
@@ -128,7 +134,7 @@ fn search_forward(parts: &mut [SearchPart], limit: u64, mut sum_before: u64) -> 
     }
 }
 
-/// Searches linearly from the last entity.
+/// Searches linearly backwards from the last entity of all parts.
 fn search_backward(parts: &mut [SearchPart], limit: u64, mut sum_including: u64) -> (u32, u64) {
     loop {
         let last = |part: &&mut SearchPart| seq_of(part.members.last());

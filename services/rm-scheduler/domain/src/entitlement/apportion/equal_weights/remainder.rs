@@ -1,18 +1,18 @@
-//! Distributes the remainder of rounding round-robin, one quantum to each entity. An
-//! entity is one piece of work of a user, with the type [`Member`].
+//! Distributes the remainder of rounding round-robin, one quantum to each entity. An entity is one
+//! piece of work of a user, with the type [`Member`].
 //!
 //! The recipients of a pass form one range of sequence numbers, so only its ends are stored. The
 //! range is computed on demand, because one more quantum seldom allows one more process.
 
 use super::{
-    Band, Member, count_before,
+    EntityBatch, Member, count_before,
     cutoff_search::{SearchPart, find_cutoff},
 };
 
 pub(super) struct Remainder {
     /// True if each pass continues where the last one ended. Otherwise it begins at the first
     /// entity.
-    spread: bool,
+    continues: bool,
     /// Remainder quanta by pass.
     by_pass: Vec<u64>,
     /// Number of passes that were computed.
@@ -21,7 +21,8 @@ pub(super) struct Remainder {
     recipients: Recipients,
 }
 
-/// Range of sequence numbers, which may wrap around.
+/// Range of sequence numbers from `start` to before `end`. It wraps around at the last entity if
+/// `start` is greater than `end`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Recipients {
     start: u32,
@@ -59,9 +60,9 @@ impl Recipients {
 }
 
 impl Remainder {
-    pub fn new(spread: bool) -> Self {
+    pub fn new(continues: bool) -> Self {
         Self {
-            spread,
+            continues,
             by_pass: Vec::with_capacity(8),
             computed_passes: 0,
             recipients: Recipients::default(),
@@ -86,17 +87,21 @@ impl Remainder {
     /// Returns the entities with a remainder quantum in this pass.
     pub fn recipients<'t>(
         &mut self,
-        bands: &[Band<'t>],
+        batches: &[EntityBatch<'t>],
         scratch: &mut Vec<SearchPart<'t>>,
     ) -> Recipients {
         while let Some(remainder) = self.by_pass.get(self.computed_passes).copied() {
-            let start = if self.spread { self.recipients.end } else { 0 };
-            let taking_part = bands.iter();
+            let start = if self.continues {
+                self.recipients.end
+            } else {
+                0
+            };
+            let taking_part = batches.iter();
             let taking_part =
-                taking_part.filter(|band| band.dropped_in_pass as usize > self.computed_passes);
+                taking_part.filter(|batch| batch.dropped_in_pass as usize > self.computed_passes);
             let end = if remainder > 0 {
                 end_of_recipients(
-                    taking_part.map(|band| band.members),
+                    taking_part.map(|batch| batch.members),
                     start,
                     remainder,
                     scratch,
@@ -114,7 +119,7 @@ impl Remainder {
 /// Returns the sequence number after the `remainder` entities that follow `start`. The range wraps
 /// around at the last entity. There are more entities than `remainder`.
 fn end_of_recipients<'t>(
-    bands: impl Iterator<Item = &'t [Member]> + Clone,
+    batches: impl Iterator<Item = &'t [Member]> + Clone,
     start: u32,
     remainder: u64,
     scratch: &mut Vec<SearchPart<'t>>,
@@ -122,13 +127,15 @@ fn end_of_recipients<'t>(
     scratch.clear();
     let members_from =
         |members: &'t [Member]| SearchPart::new(&members[count_before(members, start)..], 1);
-    scratch.extend(bands.clone().map(members_from));
+    scratch.extend(batches.clone().map(members_from));
     let available: u64 = scratch.iter().map(SearchPart::total).sum();
     if remainder < available {
-        return find_cutoff(scratch, remainder).0;
+        let (end, _) = find_cutoff(scratch, remainder);
+        return end;
     }
-    for (part, members) in scratch.iter_mut().zip(bands) {
+    for (part, members) in scratch.iter_mut().zip(batches) {
         part.replace_with_preceding(members);
     }
-    find_cutoff(scratch, remainder - available).0
+    let (end, _) = find_cutoff(scratch, remainder - available);
+    end
 }

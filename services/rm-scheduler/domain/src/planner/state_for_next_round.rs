@@ -1,4 +1,5 @@
-//! Builds the state that this round carries over to the next one.
+//! Builds the state that this round passes on to the next one. All other state follows from the
+//! snapshot.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,13 +11,13 @@ use crate::{
 };
 
 /// Returns the carried state and the needy work.
-pub(super) fn carry_over(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
+pub(super) fn build_carried_state(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
     let limits_overage = state.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = state.needy();
     let mut carried = Carried {
         needy: Arc::clone(&needy.ids),
         deficits,
-        claims: claims(state),
+        claims: reservations_by_work(state),
         last_loss: recent_preemptions(state),
         ..Carried::default()
     };
@@ -48,18 +49,18 @@ pub(super) fn carry_over(state: &RoundState, deficits: Deficits) -> (Carried, Ne
     (carried, needy)
 }
 
-/// Returns reservations by work, so that space is not cleared twice (W-14).
-fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
-    let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
+/// Returns the nodes with reservations by work, so that space is not cleared twice (W-14).
+fn reservations_by_work(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
+    let mut nodes_by_work: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
     for node in state.nodes_with_reservations.iter().copied() {
         for reservation in &state.nodes[node].reservations {
-            let nodes = claims
+            let nodes = nodes_by_work
                 .entry(state.id(reservation.work).clone())
                 .or_default();
             nodes.push(state.node_record(node).name.clone());
         }
     }
-    claims
+    nodes_by_work
 }
 
 /// Returns the last round in which each piece of work lost an allocation to other work. Losses that

@@ -1,5 +1,6 @@
-//! Entitlements of all users in all classes. They are retained from round to round.
+//! Cache of the entitlements of all users in all classes, retained from round to round.
 
+use super::holdings_change::HoldingsChange;
 pub(crate) use super::work_groups::DemandAndHoldings;
 pub(super) use super::{
     user_entitlement::UserEntitlement,
@@ -12,8 +13,9 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(crate) struct UserEntitlements {
+pub(crate) struct UserEntitlementCache {
     by_class: TypedVec<ClassIx, ClassUsers>,
+    /// Position of each work item among the work of its user.
     pub(super) slots: Slots,
 }
 
@@ -31,6 +33,7 @@ pub(super) struct ClassUsers {
 }
 
 impl ClassUsers {
+    /// Reads the users with work again, if they changed.
     fn update_names(&mut self, state: &RoundState, class: ClassIx) {
         let by_name = state.classes[class].users.indices();
         if self.is_current {
@@ -38,10 +41,10 @@ impl ClassUsers {
             assert!(by_name.eq(self.by_name.iter().copied()));
             return;
         }
-        let users = state.index.user_count();
-        if self.entitlements.len() < users {
+        let user_count = state.index.user_count();
+        if self.entitlements.len() < user_count {
             self.entitlements
-                .resize_with(users, UserEntitlement::default);
+                .resize_with(user_count, UserEntitlement::default);
         }
         self.by_name.clear();
         self.by_name.extend(by_name);
@@ -58,6 +61,7 @@ impl ClassUsers {
         &self.entitlements[self.by_name[position]]
     }
 
+    /// Returns the entitlements of the users with work, in the order of their names.
     pub fn by_name(&self) -> impl Iterator<Item = &UserEntitlement> {
         self.by_name.iter().map(|user| &self.entitlements[*user])
     }
@@ -82,30 +86,8 @@ impl ClassUsers {
     }
 }
 
-/// Change of the quanta of users, from work whose processes changed in this round.
-pub(crate) struct HoldingsChange {
-    /// Quanta before and after, by class and user.
-    by_class_and_user: TypedVec<ClassIx, TypedVec<UserIx, (u128, u128)>>,
-}
-
-impl HoldingsChange {
-    pub fn new(state: &RoundState) -> Self {
-        let users = TypedVec::filled((0, 0), state.index.user_count());
-        let mut by_class_and_user = TypedVec::filled(users, state.classes.len());
-        for work in state.work.touched() {
-            let work_state = &state.work[work];
-            let (before, after) = (work_state.process_count_before, work_state.process_count());
-            if let Some(class) = work_state.class.filter(|_| before != after) {
-                let quanta = &mut by_class_and_user[class][state.work_record(work).user];
-                quanta.0 += u128::from(before.saturating_mul(work_state.process_quanta));
-                quanta.1 += u128::from(after.saturating_mul(work_state.process_quanta));
-            }
-        }
-        Self { by_class_and_user }
-    }
-}
-
-impl UserEntitlements {
+impl UserEntitlementCache {
+    /// Applies insertions and removals of work since the last round.
     pub fn apply_edits(&mut self, edits: &[WorkListEdit]) {
         let mut remaining = edits;
         while let [edit, after_first @ ..] = remaining {
@@ -123,6 +105,8 @@ impl UserEntitlements {
         }
     }
 
+    /// Takes the users of a class out of the cache. The caller puts them back after the
+    /// computation.
     pub(super) fn take(&mut self, state: &RoundState, class: ClassIx) -> ClassUsers {
         if self.by_class.len() <= class.index() {
             self.by_class
@@ -147,8 +131,7 @@ impl UserEntitlements {
         let users = &self.by_class[class];
         let totals = |user: &UserIx| {
             let mut totals = users.entitlements[*user].totals();
-            let (before, after) = change.by_class_and_user[class][*user];
-            totals.holdings = totals.holdings + after - before;
+            totals.holdings = change.apply(class, *user, totals.holdings);
             totals
         };
         users.by_name.iter().map(totals).collect()

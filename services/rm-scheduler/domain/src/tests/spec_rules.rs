@@ -1,11 +1,12 @@
-//! Rules that scenario files cannot express: sizes of grants, purges, and the state between rounds.
+//! Rules of the specification that scenario files cannot express: sizes of grants, purges, and the
+//! state between rounds.
 
 use hayward_vocabulary::Size;
 
 use super::fixture::{Fixture, GIB, node_name, share};
 use crate::{
     input::{settings::Settings, snapshot::BlockEffect},
-    output::plan::VacateReason,
+    output::plan::{Vacate, VacateReason},
 };
 
 /// Returns a fleet without nodes, with the reference settings. They switch off all improvements on
@@ -35,7 +36,7 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
 /// gets the new node `n00`, which reservation `r` also wants. With two processes, `w` is rich
 /// enough for a donor, so its new grant is transferred to `r`, with the whole node (R-12.12).
 #[test]
-fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
+fn a_new_grant_is_transferred_to_a_reservation_as_a_whole_node() {
     let mut fixture = reference_fixture().nodes(&[]);
     for (name, quanta) in [("n01", 4), ("n02", 5), ("n03", 1)] {
         fixture.node_in("default", name, quanta);
@@ -67,18 +68,17 @@ fn allocations_on_an_unknown_node_are_purged() {
     fixture.snapshot.nodes.remove("n00");
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 2);
-    let is_lost =
-        |it: &crate::output::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
+    let is_lost = |vacate: &Vacate| vacate.purge && vacate.reason == VacateReason::NodeLost;
     assert!(plan.vacates.iter().all(is_lost), "{plan:#?}");
     assert_eq!(share(&plan, "j").current, 0);
 }
 
-/// Fate of the node of an allocation until the next round.
+/// Condition of the node of an allocation in the next round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum NodeFate {
+enum NodeCondition {
     Lost,
-    Forgotten,
-    Back,
+    Removed,
+    Responding,
 }
 
 /// An allocation and its node, before the node is lost.
@@ -97,6 +97,7 @@ struct AllocationCase {
     offline: bool,
 }
 
+/// Returns all combinations of the fields.
 fn all_cases() -> Vec<AllocationCase> {
     let mut all = Vec::new();
     for work in ["j", "s", "r"] {
@@ -119,7 +120,7 @@ fn all_cases() -> Vec<AllocationCase> {
 }
 
 /// Returns whether the next round purges the allocation.
-fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
+fn is_purged(case: AllocationCase, condition: NodeCondition) -> bool {
     let mut fixture = Fixture::eager().nodes(&[4]);
     let demand = match case.work {
         "j" => fixture.job("j", "a", 1),
@@ -139,14 +140,14 @@ fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
         snapshot.demand.clear();
     }
     let node = fixture.node("n00");
-    (node.offline, node.lost) = (case.offline, fate == NodeFate::Lost);
+    (node.offline, node.lost) = (case.offline, condition == NodeCondition::Lost);
     if let Some(effect) = case.block {
         fixture.block("n00", effect);
     }
-    if fate == NodeFate::Forgotten {
+    if condition == NodeCondition::Removed {
         fixture.snapshot.nodes.remove("n00");
     }
-    fixture.plan().vacates.iter().any(|it| it.purge)
+    fixture.plan().vacates.iter().any(|vacate| vacate.purge)
 }
 
 /// A reservation ends only when its owner withdraws it (I12).
@@ -154,11 +155,11 @@ fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
 fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
     for case in all_cases() {
         let stays = case.work == "r" && !case.withdrawn;
-        for fate in [NodeFate::Lost, NodeFate::Forgotten] {
-            assert_eq!(is_purged(case, fate), !stays, "{case:?} {fate:?}");
+        for condition in [NodeCondition::Lost, NodeCondition::Removed] {
+            assert_eq!(is_purged(case, condition), !stays, "{case:?} {condition:?}");
         }
         assert!(
-            !is_purged(case, NodeFate::Back),
+            !is_purged(case, NodeCondition::Responding),
             "{case:?}: its node responds"
         );
     }

@@ -1,4 +1,5 @@
-//! Derives fields that follow from other rows. Each step reads the results of the steps before it.
+//! Computes the fields that follow from other rows. Each step reads the results of the steps before
+//! it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,6 +26,7 @@ const MAX_CACHED_SIZES: usize = 16;
 const KINDS: usize = 3;
 
 impl FleetIndex {
+    /// Builds the row of a piece of work, without its allocations and their sums.
     pub(super) fn new_work_record(
         &mut self,
         snapshot: &Snapshot,
@@ -269,7 +271,7 @@ impl FleetIndex {
         let class = self
             .find_class(&allocation.class)
             .map(|class| &self.classes[class]);
-        if let Some(class_record) = class.filter(|it| it.class.policy == Policy::Reserve) {
+        if let Some(class_record) = class.filter(|record| record.class.policy == Policy::Reserve) {
             let quantum = self.quantum(class_record.pool);
             allocation.size = quantum.whole(allocation.quanta, &allocation.size);
         }
@@ -300,6 +302,7 @@ impl FleetIndex {
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
+    /// Sums the allocations of the work, and computes the cap that results.
     fn compute_work_usage(&self, work: WorkIx) -> WorkUsage {
         let mut usage = WorkUsage::default();
         let allocations = self.work[work].allocations.iter();
@@ -359,6 +362,7 @@ pub(super) fn set_membership<I: Ix>(set: &mut BTreeSet<I>, member: I, is_member:
     }
 }
 
+/// Returns the placement constraints of a demand, or `None` if it has none.
 fn placement_constraints(
     snapshot: &Snapshot,
     demand: &Demand,

@@ -16,7 +16,11 @@ fn a_part_of_a_gpu_is_on_one_gpu() {
     let plan = fixture.step();
     // 2,000 thousandths in total would be enough for three parts of 600.
     assert_eq!(share(&plan, "parts").current, 2);
-    let mut gpus: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
+    let mut gpus: Vec<u64> = plan
+        .grants
+        .iter()
+        .flat_map(|grant| grant.gpus.clone())
+        .collect();
     gpus.sort_unstable();
     assert_eq!(gpus, [0, 1]);
     fixture.job("small", "b", 1).size.gpu_milli = 400;
@@ -109,17 +113,18 @@ fn no_gpu_is_granted_twice_while_the_fleet_changes() {
         if index % 3 == 2 {
             fixture.snapshot.demand.pop_first();
         }
+        // Used thousandths by node and GPU.
         let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
-        for it in fixture.snapshot.allocations.values() {
-            let milli = it.size.gpu_milli;
+        for allocation in fixture.snapshot.allocations.values() {
+            let milli = allocation.size.gpu_milli;
             let gpu_count = if milli < 1_000 {
                 u64::from(milli > 0)
             } else {
                 milli / 1_000
             };
-            assert_eq!(it.gpus.len() as u64, gpu_count, "{it:?}");
-            for gpu in &it.gpus {
-                *used.entry((it.node.to_string(), *gpu)).or_default() += milli.min(1_000);
+            assert_eq!(allocation.gpus.len() as u64, gpu_count, "{allocation:?}");
+            for gpu in &allocation.gpus {
+                *used.entry((allocation.node.to_string(), *gpu)).or_default() += milli.min(1_000);
             }
         }
         assert!(used.values().all(|milli| *milli <= 1_000), "{used:?}");

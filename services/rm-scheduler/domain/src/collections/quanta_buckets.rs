@@ -10,7 +10,7 @@ use crate::ids::Ix;
 /// nodes takes 0.7 s longer.
 const MIN_MAP_QUANTA: u64 = 1 << 12;
 
-pub(crate) struct Buckets<I> {
+pub(crate) struct QuantaBuckets<I> {
     /// Nodes by quanta, for small numbers of quanta.
     small: Vec<BitSet<I>>,
     /// Positions of `small` that are not empty.
@@ -18,7 +18,7 @@ pub(crate) struct Buckets<I> {
     large: BTreeMap<u64, BitSet<I>>,
 }
 
-impl<I> Default for Buckets<I> {
+impl<I> Default for QuantaBuckets<I> {
     fn default() -> Self {
         Self {
             small: Vec::new(),
@@ -33,7 +33,7 @@ fn small_position(quanta: u64) -> Option<usize> {
     position.filter(|_| quanta < MIN_MAP_QUANTA)
 }
 
-impl<I: Ix> Buckets<I> {
+impl<I: Ix> QuantaBuckets<I> {
     pub fn insert(&mut self, quanta: u64, node: I) {
         let Some(position) = small_position(quanta) else {
             self.large.entry(quanta).or_default().insert(node);
@@ -106,7 +106,7 @@ mod tests {
         fn nodes_are_found_by_their_quanta(
             changes in prop::collection::vec((0..9_000_u64, 0..70_usize, any::<bool>()), 0..100),
         ) {
-            let (mut buckets, mut set) = (Buckets::<usize>::default(), BTreeSet::new());
+            let (mut buckets, mut set) = (QuantaBuckets::<usize>::default(), BTreeSet::new());
             for (quanta, node, is_insertion) in changes {
                 // Few distinct values, so that buckets are shared.
                 let quanta = quanta / 500 * 500;

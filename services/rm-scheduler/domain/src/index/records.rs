@@ -8,10 +8,10 @@ use hayward_vocabulary::{
 
 use super::{
     allocation_usage::AllocationUsage,
+    class_users::Users,
     growth_cap::{Cap, GrowthRules, HeldCounts},
+    node_contents::ComputedSpace,
     node_space::NodeSpace,
-    node_usage::ComputedSpace,
-    users::Users,
 };
 use crate::{
     collections::id_list::IdList,

@@ -1,11 +1,12 @@
-//! Used and free space of each node.
+//! Space that the allocations of each node use, and space that is free. Updates the node rows after
+//! allocations changed.
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::WorkId;
 
 use super::{
-    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set_membership,
+    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derived_fields::set_membership,
     node_space::NodeSpace,
 };
 use crate::ids::{AllocIx, NodeIx};

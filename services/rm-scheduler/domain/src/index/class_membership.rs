@@ -1,4 +1,5 @@
-//! Updates the lists of each user's work in a class, sorted by submission time, then by id.
+//! Adds work to its class and removes it. In a class, each user has a list of work, sorted by
+//! submission time, then by id.
 
 use hayward_vocabulary::Timestamp;
 

@@ -7,6 +7,7 @@ use crate::{
     ids::{Ix, TypedVec, UserIx, WorkIx},
 };
 
+/// Users of one class that have work in it.
 #[derive(Default)]
 pub(crate) struct Users {
     /// Users, in the order of their names.

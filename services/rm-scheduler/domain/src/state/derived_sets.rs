@@ -1,5 +1,5 @@
-//! Sets, queues and indexes derived from the rows of nodes and work. They are kept between rounds,
-//! and each is updated from the dirty rows.
+//! Sets, queues and indexes derived from the rows of nodes and work. They are retained between
+//! rounds, and each is updated from the dirty rows.
 
 use super::{
     NodeIndex, RoundState, demand_by_shape::DemandByShape, idle_trees::WaitReasons,

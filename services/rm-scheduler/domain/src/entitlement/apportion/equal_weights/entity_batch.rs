@@ -1,15 +1,15 @@
-//! A band: entities with equal size, demand and grants, which are processed together.
+//! A batch: entities with equal size, demand and grants, which the division processes together.
 //!
-//! An entity is one piece of work, and its size is the number of quanta of one process. The owner
-//! of a band is the caller's group of work that contains the entities. A pass of the division goes
-//! over all sizes, largest first.
+//! An entity is one piece of work, and its size is the number of quanta of one process. The caller
+//! has the entities in groups, and each batch is a part of one group, its owner. A pass of the
+//! division goes over all sizes, largest first.
 
 use crate::ids::WorkIx;
 
-/// One entity of a band.
+/// One entity of a batch: a piece of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
-    /// Unique sequence number.
+    /// Sequence number, unique in a division. Entities are served in this order.
     pub seq: u32,
     /// Work that the entity stands for. Only the caller reads it.
     pub work: WorkIx,
@@ -17,10 +17,10 @@ pub(crate) struct Member {
 
 /// Equal entities, ordered by sequence number.
 #[derive(Clone)]
-pub(crate) struct Band<'t> {
+pub(crate) struct EntityBatch<'t> {
     /// Number of the group that contains the entities. The caller assigns these numbers.
     pub owner: u32,
-    /// Position of the first entity of the band in its group.
+    /// Position of the first entity of the batch in its group.
     pub first_position: u32,
     pub members: &'t [Member],
     /// Size: quanta of one process.
@@ -29,13 +29,13 @@ pub(crate) struct Band<'t> {
     pub wanted: u64,
     /// Number of processes that each entity was granted.
     pub granted: u64,
-    /// Number of the pass in which the band stops getting processes. `u32::MAX` until then.
+    /// Number of the pass in which the batch stops getting processes. `u32::MAX` until then.
     pub(super) dropped_in_pass: u32,
-    /// Number of processes that each entity gets when the current pass processes its size.
+    /// Number of processes that each entity gets in the current pass.
     pub(super) offer: u64,
 }
 
-impl<'t> Band<'t> {
+impl<'t> EntityBatch<'t> {
     pub fn new(
         owner: u32,
         first_position: u32,
@@ -60,6 +60,7 @@ impl<'t> Band<'t> {
         self.members.len() as u64
     }
 
+    /// Returns true if the entities take part in the current pass.
     pub(super) fn takes_part(&self) -> bool {
         self.dropped_in_pass == u32::MAX
     }
@@ -69,8 +70,8 @@ impl<'t> Band<'t> {
         self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
-    /// Splits the band at this position. Keeps the entities before the position and returns a band
-    /// of those from it on. Returns `None` if one of the two would be empty.
+    /// Splits the batch at this position. Keeps the entities before the position and returns a
+    /// batch of those from it on. Returns `None` if one of the two would be empty.
     pub(super) fn split_off(&mut self, position: usize) -> Option<Self> {
         if position == 0 || position == self.members.len() {
             return None;
@@ -88,7 +89,7 @@ impl<'t> Band<'t> {
 
 /// Returns the number of entities with a smaller sequence number.
 pub(super) fn count_before(members: &[Member], seq: u32) -> usize {
-    // This case is frequent, because first passes begin with the first entity.
+    // Shortcut for a frequent case: the remainder of a first pass begins with the first entity.
     if seq == 0 {
         return 0;
     }

@@ -30,6 +30,11 @@ fn assert_entitlements(mut fixture: Fixture, jobs: &[(&str, &str, u64, u64)], ex
     );
 }
 
+/// Returns the processes without leaving ones from the records of [`Fixture::record_rounds`].
+fn current_processes(records: &[(u64, u64, u64)]) -> Vec<u64> {
+    records.iter().map(|(current, ..)| *current).collect()
+}
+
 /// Builds a fleet with FAIR_SHARE classes, each given by name, priority and weight.
 fn fair_share_fleet(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
@@ -249,14 +254,8 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     fixture.job_in("p", "p1", "a", 1);
     fixture.job_in("q", "q1", "b", 1);
     let records = fixture.record_rounds(&["p1", "q1"], 4);
-    assert_eq!(
-        records[0].iter().map(|record| record.0).collect::<Vec<_>>(),
-        [2, 4, 4, 4]
-    );
-    assert_eq!(
-        records[1].iter().map(|record| record.0).collect::<Vec<_>>(),
-        [2, 4, 8, 8]
-    );
+    assert_eq!(current_processes(&records[0]), [2, 4, 4, 4]);
+    assert_eq!(current_processes(&records[1]), [2, 4, 8, 8]);
     fixture.snapshot.demand.remove("q1");
     fixture
         .snapshot
@@ -289,10 +288,7 @@ fn a_squatter_leaves_for_work_of_the_home_pool() {
         .map(|(current, held, _)| (*current, *held))
         .collect();
     assert_eq!(j1, [(6, 8), (6, 6), (4, 6), (4, 4), (4, 4)]);
-    assert_eq!(
-        records[1].iter().map(|record| record.0).collect::<Vec<_>>(),
-        [0, 2, 2, 4, 4]
-    );
+    assert_eq!(current_processes(&records[1]), [0, 2, 2, 4, 4]);
 }
 
 /// Worked example of the specification (X26).

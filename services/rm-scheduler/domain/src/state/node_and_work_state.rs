@@ -68,7 +68,14 @@ impl NodeState {
 
     #[cfg(test)]
     pub fn assert_equals(&self, other: &Self) {
-        let values = |it: &Self| (it.pool, it.quanta, it.schedulable, it.future_quanta);
+        let values = |state: &Self| {
+            (
+                state.pool,
+                state.quanta,
+                state.schedulable,
+                state.future_quanta,
+            )
+        };
         assert_eq!(values(self), values(other));
         assert_eq!(self.is_simple_sum, other.is_simple_sum);
         assert_eq!(self.free, other.free);
@@ -128,6 +135,7 @@ pub(crate) struct WorkState {
     /// Processes held on nodes that take no new work. They stay and are not part of the
     /// entitlement.
     pub resting: u64,
+    /// Processes that are leaving.
     pub leaving: u64,
     /// Number of processes before entitlements were set.
     pub process_count_before: u64,
