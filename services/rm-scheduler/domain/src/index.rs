@@ -11,7 +11,6 @@
 //! The index never contains anything that a round decides. Decisions are in
 //! [`RoundState`](crate::state::RoundState).
 
-mod allocation_usage;
 mod allocations;
 mod apply_delta;
 mod class_membership;
@@ -25,6 +24,7 @@ pub mod largest_nodes;
 mod name_table;
 mod node_contents;
 pub(crate) mod node_space;
+mod node_usage;
 mod nodes;
 pub(crate) mod pool_tree;
 mod records;
@@ -65,7 +65,7 @@ pub(crate) struct FleetIndex {
     pub work: TypedVec<WorkIx, WorkRecord>,
     pub allocations: TypedVec<AllocIx, AllocationRecord>,
     /// Sum of the allocations, by node.
-    node_usage: TypedVec<NodeIx, allocation_usage::NodeUsage>,
+    node_usage: TypedVec<NodeIx, node_usage::NodeUsage>,
     pub node_kinds: NodeKinds,
     /// True if `node_kinds` changed with the last delta.
     pub node_kinds_changed: bool,

@@ -3,8 +3,8 @@
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    AllocationRecord, FleetIndex, allocation_usage::AllocationUsage, apply_delta::DirtyRows,
-    delta_lookup::AllocationEntry, derived_fields::set_membership,
+    AllocationRecord, FleetIndex, apply_delta::DirtyRows, delta_lookup::AllocationEntry,
+    derived_fields::set_membership, node_usage::AllocationUsage,
 };
 use crate::{
     collections::id_list::IdList,

@@ -5,10 +5,10 @@ use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
     ClassRecord, FleetIndex, NameHash, PolicyInputs, Users, WorkRecord, WorkUsage,
-    allocation_usage::NodeUsage,
     delta_lookup::{Entry, WorkEntry, find_rows},
     derived_fields::set_membership,
     growth_cap::GrowthRules,
+    node_usage::NodeUsage,
     pool_tree::Forest,
 };
 use crate::{

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::WorkId;
 
 use super::{
-    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derived_fields::set_membership,
-    node_space::NodeSpace,
+    FleetIndex, NodeRecord, derived_fields::set_membership, node_space::NodeSpace,
+    node_usage::NodeUsage,
 };
 use crate::ids::{AllocIx, NodeIx};
 

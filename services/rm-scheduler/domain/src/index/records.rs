@@ -7,11 +7,11 @@ use hayward_vocabulary::{
 };
 
 use super::{
-    allocation_usage::AllocationUsage,
     class_users::Users,
     growth_cap::{Cap, GrowthRules, HeldCounts},
     node_contents::ComputedSpace,
     node_space::NodeSpace,
+    node_usage::AllocationUsage,
 };
 use crate::{
     collections::id_list::IdList,
