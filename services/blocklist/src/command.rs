@@ -16,10 +16,16 @@ pub enum Command {
     RemoveBlock(RemoveRequest, Reply<Result<(), Refusal>>),
     /// Adds failures reported by owners. The reply has the resulting items.
     ReportFailures(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
-    /// Sets the strategy. The text is the name of the caller.
-    SetStrategy(ParsedStrategy, String, Reply<Result<StrategyView, Refusal>>),
-    /// Collects the evidence against a node. The text is the name of the node.
-    ShowEvidence(String, Reply<Option<Evidence>>),
+    SetStrategy {
+        strategy: ParsedStrategy,
+        caller_name: String,
+        reply: Reply<Result<StrategyView, Refusal>>,
+    },
+    /// Collects the evidence against a node. The reply is `None` if the node is unknown.
+    ShowEvidence {
+        node: String,
+        reply: Reply<Option<Evidence>>,
+    },
     NodesUpdate(Update<MachineEntry>, Reply<()>),
     FactsUpdate(Update<FactEntry>, Reply<()>),
     EvacuationsUpdate(Update<ClearingEntry>, Reply<()>),

@@ -1,19 +1,20 @@
 //! Routes of blocklist. Each handler checks the caller, sends one command to the ledger, and maps
 //! the result.
 
-mod admission;
 mod block_request;
 mod changes;
+mod evacuation;
 mod evidence;
 mod failures;
 mod feed;
 mod history;
 mod items;
+mod node_and_worker_blocks;
 mod overview;
 mod page;
 mod publication;
+mod route_roles;
 mod strategy;
-mod targets;
 
 pub use self::feed::FEED;
 
@@ -66,17 +67,17 @@ pub fn routes() -> OpenApiRouter<App> {
     let routes = OpenApiRouter::new()
         .routes(routes!(overview::show_blocks))
         .routes(routes!(
-            targets::show_node_block,
-            targets::block_node,
-            targets::unblock_node
+            node_and_worker_blocks::show_node_block,
+            node_and_worker_blocks::block_node,
+            node_and_worker_blocks::unblock_node
         ))
         .routes(routes!(
-            targets::show_worker_block,
-            targets::block_worker,
-            targets::unblock_worker
+            node_and_worker_blocks::show_worker_block,
+            node_and_worker_blocks::block_worker,
+            node_and_worker_blocks::unblock_worker
         ))
         .routes(routes!(evidence::show_evidence))
-        .routes(routes!(evidence::show_evacuation))
+        .routes(routes!(evacuation::show_evacuation))
         .routes(routes!(failures::report_failures))
         .routes(routes!(strategy::show_strategy, strategy::set_strategy))
         .merge(long_poll_routes)
@@ -84,7 +85,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::show_block, items::remove_block))
         .routes(routes!(history::list_block_changes))
         .routes(routes!(publication::follow_blocks));
-    authorize(routes, admission::ROUTE_ROLES)
+    authorize(routes, route_roles::ROUTE_ROLES)
 }
 
 /// Creates the header with the revision of a write. A read that requires this revision reflects the

@@ -4,13 +4,15 @@
 //! Invariants: a key is in `next_checks` at most once, at the time in its record. Exactly the
 //! current blocks and trials are published. A repeated fact is added once.
 
+mod block_requests;
+mod evacuation_queue;
 mod evidence;
 mod invariants;
 mod items;
 mod nodes;
 mod repeated_keys;
-mod requests;
-mod strategy_eval;
+mod strategy;
+mod strategy_evaluation;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_blocklist_domain::brake_check::BrakeCheck;
-use hayward_blocklist_domain::{Block, Fact, FactLog, NodeFact, Rule};
+use hayward_blocklist_domain::{Block, Fact, FactKind, FactLog, Rule};
 use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
 use hayward_rm_scheduler_api::node_publications::{ClearingEntry, FactEntry};
 use hayward_service::metrics::Reading;
@@ -49,7 +51,7 @@ pub struct Ledger {
     strategy: Rule,
     facts: FactLog,
     /// Keys and kinds of all facts.
-    known_facts: HashSet<(String, NodeFact)>,
+    known_facts: HashSet<(String, FactKind)>,
     /// Time of the newest fact, which is the end of every window.
     newest_fact_at: Timestamp,
     /// New facts that have not yet been evaluated for a node on trial.
@@ -87,15 +89,15 @@ impl hayward_publication::Ledger for Ledger {
         for row in store::load_facts(tx).await? {
             ledger.index_fact(&row.node, row.fact);
         }
-        for row in store::load_auto_blocks(tx).await? {
+        for row in store::auto_block::load(tx).await? {
             ledger
                 .auto_blocks
                 .entry(row.key)
                 .or_default()
                 .push(row.auto_block);
         }
-        ledger.nodes.known_names = store::load_known_nodes(tx).await?.into_iter().collect();
-        ledger.load_strategy(store::load_strategy(tx).await?.as_ref());
+        ledger.nodes.known_names = store::known_node::load(tx).await?.into_iter().collect();
+        ledger.load_strategy(store::strategy::load(tx).await?.as_ref());
         Ok(ledger)
     }
 
@@ -113,23 +115,27 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.add_reported_facts(facts, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::SetStrategy(strategy, caller_name, reply) => {
+            Command::SetStrategy {
+                strategy,
+                caller_name,
+                reply,
+            } => {
                 let result = self.set_strategy(strategy, caller_name, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::ShowEvidence(node, reply) => {
+            Command::ShowEvidence { node, reply } => {
                 batch.answer(reply, self.collect_evidence(&node, moment));
             }
             Command::NodesUpdate(update, reply) => {
-                self.absorb_nodes(update, moment, batch);
+                self.apply_node_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::FactsUpdate(update, reply) => {
-                self.absorb_facts(update, moment, batch);
+                self.apply_fact_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::EvacuationsUpdate(update, reply) => {
-                self.absorb_evacuations(update, moment, batch);
+                self.apply_evacuation_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::CheckInvariants(reply) => batch.answer(reply, self.check_invariants(moment)),
@@ -140,7 +146,7 @@ impl hayward_publication::Ledger for Ledger {
     /// commit.
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::AddBlocks(..) | Command::RemoveBlock(..) | Command::SetStrategy(..) => {
+            Command::AddBlocks(..) | Command::RemoveBlock(..) | Command::SetStrategy { .. } => {
                 DryRunSupport::OnCopy(Box::new(self.clone()))
             }
             _ => DryRunSupport::Unsupported,

@@ -12,7 +12,6 @@
 //!
 //! The service never starts, stops or moves work.
 
-mod absorb;
 mod command;
 mod config;
 mod context;
@@ -21,6 +20,7 @@ mod http;
 mod ledger;
 mod metrics;
 mod model;
+mod scheduler_updates;
 mod store;
 mod strategy;
 mod view;

@@ -129,11 +129,14 @@ pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// Returns the `ETag` of an entry: an FNV-1a hash, which is equal on every replica (A5).
+/// Returns the `ETag` of an entry: an FNV-1a hash of its JSON, which is equal on every replica
+/// (A5).
 pub fn etag(entry: &BlockEntry) -> String {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
     let text = serde_json::to_string(entry).unwrap_or_default();
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    let hash = text.bytes().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
     });
     format!("\"{}-{hash:016x}\"", entry.removal_no)
 }

@@ -1,22 +1,23 @@
-//! All SQL of blocklist, one file per table. Rows of one batch are written in multi-row statements.
+//! All SQL of blocklist, one file per table.
 
-mod auto_block;
+pub mod auto_block;
 mod block;
 mod change;
 mod fact;
+pub mod known_node;
+pub mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_blocklist_domain::NodeFact;
+use hayward_blocklist_domain::FactKind;
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
-pub use self::auto_block::{
-    AutoBlockRow, StrategyRow, load_auto_blocks, load_known_nodes, load_strategy,
-};
+pub use self::auto_block::AutoBlockRow;
 pub use self::block::{BlockRow, load_blocks};
 pub use self::change::{ChangeRow, load_changes_after, load_history};
 pub use self::fact::{FactRow, cause_name, load_facts};
+pub use self::strategy::StrategyRow;
 use crate::model::Key;
 
 /// Rows that one batch changes.
@@ -31,7 +32,7 @@ pub struct Rows {
     pub spent_nodes: BTreeSet<NodeName>,
     pub facts: Vec<FactRow>,
     /// Keys and kinds of facts to delete.
-    pub removed_facts: Vec<(String, NodeFact)>,
+    pub removed_facts: Vec<(String, FactKind)>,
     pub auto_blocks: Vec<AutoBlockRow>,
     /// Deletes the automatic blocks that began at or before this instant. `None` deletes nothing.
     pub remove_auto_blocks_until: Option<Timestamp>,
@@ -76,15 +77,15 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     if !rows.removed_facts.is_empty() {
         fact::delete(&rows.removed_facts, tx).await?;
     }
-    auto_block::append_auto_blocks(&rows.auto_blocks, tx).await?;
+    auto_block::append(&rows.auto_blocks, tx).await?;
     if let Some(until) = rows.remove_auto_blocks_until {
-        auto_block::delete_auto_blocks(until, tx).await?;
+        auto_block::delete_until(until, tx).await?;
     }
     if !rows.new_nodes.is_empty() {
-        auto_block::insert_known_nodes(&rows.new_nodes, tx).await?;
+        known_node::insert(&rows.new_nodes, tx).await?;
     }
-    if let Some(strategy) = &rows.strategy {
-        auto_block::set_strategy(strategy, tx).await?;
+    if let Some(row) = &rows.strategy {
+        strategy::upsert(row, tx).await?;
     }
     Ok(())
 }

@@ -53,8 +53,7 @@ pub enum PlacementCommand {
     Submit {
         request: SubmittedRequest,
         owner: OwnerFilter,
-        /// The boolean is true if the request is new.
-        reply: PlacementReply<(bool, PlacementView)>,
+        reply: PlacementReply<SubmissionResult>,
     },
     Show {
         id: PlacementId,
@@ -86,6 +85,14 @@ pub enum PlacementCommand {
     },
 }
 
+/// Result of an accepted submission.
+pub struct SubmissionResult {
+    /// False if the same request was submitted before.
+    pub is_new: bool,
+    pub placement: PlacementView,
+}
+
+/// Identifies one placement.
 pub struct PlacementId {
     /// Id of the deployment, or of its service.
     pub deployment: String,
@@ -101,6 +108,7 @@ pub struct PlacementFilter {
     pub limit: usize,
 }
 
+/// Reason why a command about placements is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{0}")]

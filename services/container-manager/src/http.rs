@@ -1,12 +1,12 @@
 //! The routes of container-manager.
 
-mod admission;
+mod agent_reports;
+mod container_logs;
 mod containers;
 mod feed;
-mod logs;
-mod nodes;
 mod placements;
 mod publications;
+mod route_roles;
 mod work_logs;
 
 pub use self::feed::FEED;
@@ -48,15 +48,15 @@ pub fn routes() -> OpenApiRouter<Api> {
     let routes = OpenApiRouter::new()
         .routes(routes!(containers::list_containers))
         .routes(routes!(containers::show_container))
-        .routes(routes!(logs::read_logs))
+        .routes(routes!(container_logs::read_logs))
         .routes(routes!(work_logs::read_work_logs))
-        .routes(routes!(nodes::report_containers))
-        .routes(routes!(nodes::report_output))
+        .routes(routes!(agent_reports::report_containers))
+        .routes(routes!(agent_reports::report_output))
         .routes(routes!(publications::follow_containers))
         .routes(routes!(publications::follow_desired))
         .routes(routes!(publications::follow_requests))
         .merge(placements::routes());
-    authorize(routes, admission::ROUTE_ROLES)
+    authorize(routes, route_roles::ROUTE_ROLES)
 }
 
 /// Returns the owner whose containers the caller may see. `None` if the caller may see all (S7).

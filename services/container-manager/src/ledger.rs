@@ -77,15 +77,15 @@ impl hayward_publication::Ledger for Ledger {
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::AllocationsUpdate { update, reply } => {
-                self.absorb_allocations(update, moment, batch);
+                self.apply_allocation_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::ProcessorsUpdate(update, reply) => {
-                self.absorb_processors(update, moment, batch);
+                self.apply_processor_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::ClosedNodesUpdate(update, reply) => {
-                self.absorb_closed_nodes(update, moment, batch);
+                self.apply_closed_node_update(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::CheckInvariants(reply) => {

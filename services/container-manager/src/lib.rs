@@ -6,7 +6,8 @@
 //! controllers may move processes of services. The service never decides on which node a container
 //! runs. It never calls an agent, and treats no container as ended without proof.
 
-mod absorb;
+mod agent_reports;
+mod allocation_updates;
 mod command;
 mod config;
 mod http;
@@ -16,9 +17,8 @@ mod metrics;
 mod model;
 mod placement_state;
 mod placements;
-mod reports;
+mod retention;
 mod store;
-mod trim;
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.follow(&rm_scheduler, ALLOCATIONS, |update, reply| {
         Command::AllocationsUpdate { update, reply }
     });
-    tokio::spawn(trim::trim_periodically(
+    tokio::spawn(retention::trim_periodically(
         service.pool(),
         service.publisher(),
         settings.clone(),

@@ -15,6 +15,7 @@ use hayward_vocabulary::{Exit, ExitCause, Launch};
 use crate::NAME;
 use crate::model::{Container, Rows};
 
+/// Value of the state attribute for held containers, which no node has been ordered to start.
 const HELD: &str = "held";
 
 /// Returns the names of all states. Each state has a time series, even while no container is in it.
@@ -74,6 +75,8 @@ pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment:
     }
 }
 
+/// Returns the number of containers in each state, and the age of the oldest order without a
+/// report.
 pub(crate) fn readings<'a>(
     containers: impl Iterator<Item = &'a Container>,
     moment: &Moment,
@@ -97,8 +100,9 @@ pub(crate) fn readings<'a>(
     let counts = counts.map(|(state, count)| {
         CONTAINER_COUNT.count_reading(count, vec![CONTAINER_STATE.with(state)])
     });
-    let lag = AGENT_GENERATION_LAG.count_reading(oldest_order_ms, Vec::new());
-    let lag = AGENT_GENERATION_LAG.reading(lag.value / 1_000.0, Vec::new());
+    // `count_reading` converts the milliseconds to a float. The metric is in seconds.
+    let lag_ms = AGENT_GENERATION_LAG.count_reading(oldest_order_ms, Vec::new());
+    let lag = AGENT_GENERATION_LAG.reading(lag_ms.value / 1_000.0, Vec::new());
     counts.chain([lag]).collect()
 }
 

@@ -15,10 +15,11 @@ pub struct PlacementState {
     pub(crate) actions: Placements,
     pub(crate) processors: Followed<ProcessorEntry>,
     pub(crate) closed_nodes: Followed<ClosedEntry>,
+    /// Deployments by id.
     pub(crate) deployments: BTreeMap<String, Deployment>,
     /// Last host of each process of a service.
     pub(crate) last_hosts: HashMap<WorkId, NodeName>,
-    /// Ids of published requests, by placement.
+    /// Ids of published requests, by uuid of the placement.
     pub(crate) published_requests: BTreeMap<String, String>,
     /// True once `allocations` was received in this term.
     pub(crate) allocations_synced: bool,

@@ -28,7 +28,8 @@ const WORKER_POOL_PREFIX: &str = "wp_";
 const SWEEP_INTERVAL_MS: u64 = 60_000;
 
 impl Ledger {
-    pub(crate) fn absorb_processors(
+    /// Applies an update of the processors. A deployment without processors has ended.
+    pub(crate) fn apply_processor_update(
         &mut self,
         update: Update<ProcessorEntry>,
         moment: &Moment,
@@ -69,7 +70,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn absorb_closed_nodes(
+    /// Applies an update of the nodes that accept no new work. Lost nodes are among them.
+    pub(crate) fn apply_closed_node_update(
         &mut self,
         update: Update<ClosedEntry>,
         moment: &Moment,

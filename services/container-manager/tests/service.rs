@@ -8,9 +8,8 @@
 
 mod service {
     mod access;
-    mod agent;
     mod dry_runs;
-    mod evacuations;
+    mod fake_agent;
     mod fake_scheduler;
     mod fixture;
     mod invariants;
@@ -18,6 +17,7 @@ mod service {
     mod output;
     mod placements;
     mod restart;
+    mod successors;
     mod work_logs;
 }
 

@@ -93,6 +93,7 @@ pub struct Cost {
     pub withheld_ms: u64,
 }
 
+/// One earlier automatic block of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastBlock {
     pub at: Timestamp,
@@ -100,18 +101,25 @@ pub struct PastBlock {
     pub source: String,
 }
 
+/// Kind of an event on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FactKind {
+    /// An attempt failed on the node.
     Failed,
+    /// An attempt succeeded on the node, or ran long enough.
     Worked,
+    /// Heartbeats of the node stopped.
     Silenced,
+    /// Heartbeats of the node resumed.
     Heard,
+    /// A task on the node was slow.
     Slow,
     #[serde(other)]
     Unknown,
 }
 
+/// One event on the node that the strategy evaluates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvidenceFact {
     pub at: Timestamp,

@@ -1,4 +1,4 @@
-//! Wire types of blocklist: items, and the entries of its publication `blocks`, which only
+//! Types of the blocklist API: items, and the entries of the publication `blocks`, which only
 //! rm-scheduler follows (D15).
 
 mod change_feed;
@@ -19,8 +19,8 @@ pub use evidence::{
 };
 pub use strategy::{StrategyOrder, StrategyView};
 pub use view::{
-    BlockOrder, BlockOverview, BlockView, EffectiveBlock, EvacuationBlocker, EvacuationProgress,
-    InForce, Via, WorkerBlock,
+    BlockOrder, BlockOverview, BlockView, BlockedBy, EffectiveBlock, EvacuationBlocker,
+    EvacuationProgress, InForce, WorkerBlock,
 };
 
 /// Name of the publication; its keys are `node/NAME` and `worker/ID`.
@@ -116,6 +116,7 @@ impl BlockEntry {
             None => key,
         }
     }
+
     /// Returns whether the item has not ended. It ends at the instant `end`.
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
@@ -162,9 +163,13 @@ pub struct BlockRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BlockOutcome {
+    /// The target was not blocked before.
     Added,
+    /// The action of the existing item became stronger.
     Upgraded,
+    /// Another field of the existing item changed.
     Merged,
+    /// Nothing changed.
     None,
     #[serde(other)]
     Unknown,

@@ -1,4 +1,5 @@
-//! Items as `/v1/blocklist`, `/nodes/{id}` and `/workers/{id}` return them.
+//! Requests and responses of `/v1/blocklist`, `/v1/blocklist/nodes/{id}` and
+//! `/v1/blocklist/workers/{id}`.
 
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub struct BlockOrder {
     pub removal_no: Option<u64>,
 }
 
-/// Since when the scheduler applies an item.
+/// Start of the effect of an item in the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InForce {
     /// First revision of rm-scheduler that applies it.
@@ -59,6 +60,7 @@ pub struct EvacuationProgress {
     pub in_force: Option<InForce>,
 }
 
+/// An allocation that cannot leave yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvacuationBlocker {
     pub worker: String,
@@ -98,7 +100,8 @@ pub struct BlockOverview {
 /// Target whose item blocks a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Via {
+#[schema(as = Via)]
+pub enum BlockedBy {
     Worker,
     Node,
     #[serde(other)]
@@ -119,7 +122,7 @@ pub enum WorkerBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EffectiveBlock {
     pub blocked: bool,
-    pub via: Option<Via>,
+    pub via: Option<BlockedBy>,
     pub item: Option<BlockView>,
     /// Reasons why the worker may be blocked although `blocked` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -28,7 +28,7 @@ pub struct PoolCounts {
     /// Other ready nodes with any block or trial.
     pub blocked: u64,
     /// True if the candidate is ready.
-    pub node_ready: bool,
+    pub is_candidate_ready: bool,
     /// Other nodes that stopped being ready or were blocked automatically within the last five
     /// minutes.
     pub recently_failed: u64,
@@ -134,7 +134,7 @@ impl Brakes {
             });
         }
         let remaining = unblocked_after(pool);
-        if pool.node_ready && remaining < self.min_unblocked {
+        if pool.is_candidate_ready && remaining < self.min_unblocked {
             return Err(BrakeReason::MinUnblocked {
                 pool: name.to_owned(),
                 remaining,
@@ -148,7 +148,7 @@ impl Brakes {
     pub fn operator_warning(&self, name: &str, pool: PoolCounts) -> Option<String> {
         let (blocked, allowed) = (pool.blocked + 1, self.max_withheld(pool));
         let remaining = unblocked_after(pool);
-        (pool.node_ready && (blocked > allowed || remaining < self.min_unblocked)).then(|| {
+        (pool.is_candidate_ready && (blocked > allowed || remaining < self.min_unblocked)).then(|| {
             format!(
                 "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} \
                  are not; at most {allowed} ({} %) may be blocked automatically",
@@ -162,7 +162,7 @@ impl Brakes {
 /// Returns the number of ready nodes without a block once the candidate is blocked.
 fn unblocked_after(pool: PoolCounts) -> u64 {
     let free = pool.ready.saturating_sub(pool.blocked);
-    free.saturating_sub(u64::from(pool.node_ready))
+    free.saturating_sub(u64::from(pool.is_candidate_ready))
 }
 
 /// Returns whether many nodes of the pool failed at once.
@@ -191,7 +191,7 @@ mod tests {
             ready,
             withheld,
             blocked: withheld,
-            node_ready: true,
+            is_candidate_ready: true,
             recently_failed: 0,
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             }
         ));
         let counts_of_down_node = PoolCounts {
-            node_ready: false,
+            is_candidate_ready: false,
             ..pool_counts(4, 2)
         };
         assert_eq!(

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, WorkId};
 
-use crate::node_fact::{Blame, Fact, NodeFact};
+use crate::node_fact::{Blame, Fact, FactKind};
 
 /// Minimum number of distinct jobs whose ambiguous failures together count against a node.
 const MIN_JOBS: usize = 3;
@@ -44,7 +44,7 @@ struct WorkOutcome {
 pub struct FactLog {
     /// Facts about each node, sorted by time, then by key.
     facts_by_node: BTreeMap<NodeName, Vec<Fact>>,
-    /// Outcomes of each piece of work. They tell whether work fails on one node only.
+    /// Outcomes of each piece of work. They show whether work fails on one node only.
     outcomes_by_work: BTreeMap<WorkId, Vec<WorkOutcome>>,
 }
 
@@ -60,7 +60,7 @@ impl FactLog {
 
     fn index_outcome(&mut self, node: &NodeName, fact: &Fact) {
         let failed = match (fact.kind, fact.blame()) {
-            (NodeFact::Success, _) => false,
+            (FactKind::Success, _) => false,
             (_, Blame::Ambiguous | Blame::Shared) => true,
             _ => return,
         };
@@ -94,18 +94,19 @@ impl FactLog {
 
     /// Removes the facts that `is_retained` does not accept. Returns the key and kind of each
     /// removed fact.
-    pub fn retain(&mut self, is_retained: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
+    pub fn retain(&mut self, is_retained: impl Fn(&Fact) -> bool) -> Vec<(String, FactKind)> {
         let mut removed = Vec::new();
         for facts in self.facts_by_node.values_mut() {
             facts.retain(|fact| {
-                let retains = is_retained(fact);
-                if !retains {
+                let is_removed = !is_retained(fact);
+                if is_removed {
                     removed.push((fact.key.clone(), fact.kind));
                 }
-                retains
+                !is_removed
             });
         }
         if !removed.is_empty() {
+            // The index of outcomes is built again from the remaining facts.
             self.facts_by_node.retain(|_, facts| !facts.is_empty());
             self.outcomes_by_work.clear();
             let facts_by_node = std::mem::take(&mut self.facts_by_node);
@@ -132,10 +133,10 @@ impl FactLog {
         let last_success = facts
             .iter()
             .filter(is_current)
-            .filter(|fact| fact.kind == NodeFact::Success)
+            .filter(|fact| fact.kind == FactKind::Success)
             .map(|fact| fact.at)
             .max();
-        let mut last_loss_at = None;
+        let mut last_loss_at: Option<Timestamp> = None;
         let (mut failures, mut ambiguous) = (Vec::new(), Vec::new());
         for fact in facts
             .iter()
@@ -143,13 +144,27 @@ impl FactLog {
             .filter(|fact| is_relevant(fact))
         {
             match fact.blame() {
-                Blame::Node if is_node_loss(fact) && is_same_event(&mut last_loss_at, fact.at) => {}
-                Blame::Shared if self.fails_on_other_node(node, fact, window) => {}
-                Blame::Node | Blame::Shared => failures.push(fact),
-                Blame::Ambiguous if last_success.is_some_and(|at| at >= fact.at) => {}
-                Blame::Ambiguous if self.fails_on_other_node(node, fact, window) => {}
                 Blame::None => {}
-                Blame::Ambiguous => ambiguous.push(fact),
+                Blame::Node if is_node_loss(fact) => {
+                    let is_same_loss = last_loss_at
+                        .is_some_and(|last| fact.at.ms_since(last) < NODE_LOSS_WINDOW_MS);
+                    last_loss_at = Some(fact.at);
+                    if !is_same_loss {
+                        failures.push(fact);
+                    }
+                }
+                Blame::Node => failures.push(fact),
+                Blame::Shared => {
+                    if !self.fails_on_other_node(node, fact, window) {
+                        failures.push(fact);
+                    }
+                }
+                Blame::Ambiguous => {
+                    let is_cleared = last_success.is_some_and(|at| at >= fact.at);
+                    if !is_cleared && !self.fails_on_other_node(node, fact, window) {
+                        ambiguous.push(fact);
+                    }
+                }
             }
         }
         let is_confirmed = is_confirmed_by_many(&ambiguous);
@@ -197,14 +212,6 @@ fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
 fn is_node_loss(fact: &Fact) -> bool {
     let attempt = fact.attempt.as_ref();
     attempt.is_some_and(|attempt| attempt.cause == ExitCause::Node && attempt.cause_class.is_none())
-}
-
-/// Returns whether a node loss at `at` belongs to the same event as the node loss at `last`. Then
-/// sets `last` to `at`.
-fn is_same_event(last: &mut Option<Timestamp>, at: Timestamp) -> bool {
-    let is_same = last.is_some_and(|last| at.ms_since(last) < NODE_LOSS_WINDOW_MS);
-    *last = Some(at);
-    is_same
 }
 
 #[cfg(test)]

@@ -22,5 +22,5 @@ pub use block::{Action, Block};
 pub use block_key_state::{Canary, KeyState, Outcome};
 pub use brakes::{BrakeReason, Brakes, PoolCounts};
 pub use fact_log::{FactLog, Window};
-pub use node_fact::{Attempt, Blame, Fact, NodeFact};
+pub use node_fact::{Attempt, Blame, Fact, FactKind};
 pub use rule::{ClassPolicy, Proposal, Rule, Score};

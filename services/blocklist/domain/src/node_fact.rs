@@ -1,4 +1,4 @@
-//! Events on a node, and whether they count against it.
+//! Facts about nodes: events on a node, and whether they count against it.
 //!
 //! A fault of the user must not count against a node. A failure with a cause class, or by loss of
 //! the node, counts against the node. Every other failure is ambiguous: it counts only if other
@@ -13,7 +13,7 @@ const IMAGE_PULL: &str = "image_pull";
 
 /// Kind of a fact about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeFact {
+pub enum FactKind {
     /// An attempt failed, and its end was not ordered.
     Failure,
     /// An attempt succeeded, or ran long enough.
@@ -31,7 +31,7 @@ pub enum NodeFact {
 pub struct Fact {
     /// Identity of the fact. A repeated report has the same key.
     pub key: String,
-    pub kind: NodeFact,
+    pub kind: FactKind,
     pub at: Timestamp,
     /// `None` if the fact is about the node itself.
     pub attempt: Option<Attempt>,
@@ -70,7 +70,7 @@ pub enum Blame {
 impl Fact {
     /// Returns the side that is to blame for the fact.
     pub fn blame(&self) -> Blame {
-        if self.kind != NodeFact::Failure {
+        if self.kind != FactKind::Failure {
             return Blame::None;
         }
         let Some(attempt) = &self.attempt else {

@@ -8,7 +8,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::block::{Action, STRATEGY_PREFIX};
 use crate::fact_log::{FactLog, Window};
-use crate::node_fact::{Blame, Fact, NodeFact};
+use crate::node_fact::{Blame, Fact, FactKind};
 
 /// Window of rules that act on a single fact, in milliseconds.
 const SINGLE_FACT_WINDOW_MS: u64 = 600_000;
@@ -115,7 +115,8 @@ impl Rule {
         }
     }
 
-    /// Returns the scores of a node. Windows end at `as_of`, the time of the newest fact.
+    /// Returns the scores of a node, one for each rule of a chain. Windows end at `as_of`, the time
+    /// of the newest fact.
     pub fn scores(&self, fact_log: &FactLog, node: &NodeName, as_of: Timestamp) -> Vec<Score> {
         let window = |ms| Window { end: as_of, ms };
         match self {
@@ -185,7 +186,7 @@ impl Rule {
         window: Window,
         threshold: &Threshold,
     ) -> Score {
-        let is_regained = |fact: &&Fact| fact.kind == NodeFact::Contact && is_current(fact, window);
+        let is_regained = |fact: &&Fact| fact.kind == FactKind::Contact && is_current(fact, window);
         let facts = fact_log.facts(node).iter();
         let regained: Vec<&Fact> = facts.filter(is_regained).collect();
         self.score_by_count(&regained, threshold, "losses of the heartbeat")
@@ -259,7 +260,7 @@ impl Rule {
         window: Window,
         duration_ms: u64,
     ) -> Score {
-        let is_slow = |fact: &&Fact| fact.kind == NodeFact::Slow && is_current(fact, window);
+        let is_slow = |fact: &&Fact| fact.kind == FactKind::Slow && is_current(fact, window);
         let slow_tasks: Vec<&Fact> = fact_log.facts(node).iter().filter(is_slow).collect();
         let work = slow_tasks.last().and_then(|fact| fact.work());
         let proposal = work.filter(|_| duration_ms > 0).map(|work| Proposal {
@@ -298,7 +299,7 @@ fn is_current(fact: &Fact, window: Window) -> bool {
 
 /// Returns whether the fact can raise a score of its node, so that the node must be evaluated.
 pub fn can_count_against_node(fact: &Fact) -> bool {
-    matches!(fact.kind, NodeFact::Contact | NodeFact::Slow) || fact.blame() != Blame::None
+    matches!(fact.kind, FactKind::Contact | FactKind::Slow) || fact.blame() != Blame::None
 }
 
 fn to_u64(length: usize) -> u64 {

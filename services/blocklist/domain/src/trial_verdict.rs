@@ -3,7 +3,7 @@
 use hayward_vocabulary::NodeName;
 
 use crate::fact_log::{FactLog, Window};
-use crate::node_fact::{Blame, Fact, NodeFact};
+use crate::node_fact::{Blame, Fact, FactKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -26,8 +26,8 @@ pub fn judge_fact(fact_log: &FactLog, node: &NodeName, fact: &Fact, window_ms: u
     };
     let fails_on_other_node = || fact_log.fails_on_other_node(node, fact, window);
     match (fact.kind, fact.blame()) {
-        (NodeFact::Success, _) => Verdict::Passed,
-        (NodeFact::LostContact, _) | (_, Blame::Node) => Verdict::Failed,
+        (FactKind::Success, _) => Verdict::Passed,
+        (FactKind::LostContact, _) | (_, Blame::Node) => Verdict::Failed,
         (_, Blame::Shared) if !fails_on_other_node() => Verdict::Failed,
         (_, Blame::Ambiguous) if fact.failed_at_start() && !fails_on_other_node() => {
             Verdict::Failed

@@ -4,7 +4,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_blocklist_api::{FailureAnswer, FailureReport};
-use hayward_blocklist_domain::{Attempt, Fact, NodeFact};
+use hayward_blocklist_domain::{Attempt, Fact, FactKind};
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::Json;
 use hayward_service::http::problem::{Code, FieldFault, Problem};
@@ -67,45 +67,47 @@ impl FailureReportBody {
             );
         }
         let code = self.cause_code.as_deref();
+        // Cause codes have the same form as names of nodes.
         if let Some(Err(error)) = code.map(NodeName::new) {
             let error = error.to_string().replacen("node", "class", 1);
             add_fault("/cause_code".to_owned(), error);
         }
-        let nodes = self.parse_locations(&mut faults);
+        let locations = self.parse_locations(&mut faults);
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
             return Err(invalid_report(faults));
         };
-        let (kind, cause, cause_class) = parse_cause_code(code);
-        if self.intended || cause == ExitCause::Intended {
+        let parsed = parse_cause_code(code);
+        if self.intended || parsed.cause == ExitCause::Intended {
             return Ok(Vec::new());
         }
         let attempt = Attempt {
             work,
             user,
-            cause,
-            cause_class,
+            cause: parsed.cause,
+            cause_class: parsed.cause_class,
             has_run: false,
             occupied_ms: 0,
         };
         let to_fact = |(node, worker): (NodeName, &str)| {
             let fact = Fact {
-                // A repeated report gets the same key.
+                // A repeated report gets the same key, so that it adds no second fact.
                 key: format!(
                     "told/{reporter}/{}/{node}/{worker}/{}",
                     attempt.work,
                     at.unix_ms()
                 ),
-                kind,
+                kind: parsed.kind,
                 at,
                 attempt: Some(attempt.clone()),
                 spent: false,
             };
             (node, fact)
         };
-        Ok(nodes.into_iter().map(to_fact).collect())
+        Ok(locations.into_iter().map(to_fact).collect())
     }
 
-    /// Returns the valid nodes with their workers. Adds a fault for each invalid location.
+    /// Returns the node and the worker of each valid location. The worker is empty if there is
+    /// none. Adds a fault for each invalid location.
     fn parse_locations(&self, faults: &mut Vec<FieldFault>) -> Vec<(NodeName, &str)> {
         if !(1..=MAX_LOCATIONS).contains(&self.locations.len()) {
             faults.push(FieldFault {
@@ -113,17 +115,17 @@ impl FailureReportBody {
                 detail: format!("takes 1 to {MAX_LOCATIONS} locations"),
             });
         }
-        let mut nodes = Vec::new();
+        let mut locations = Vec::new();
         for (index, location) in self.locations.iter().enumerate() {
             match NodeName::new(location.node.as_str()) {
-                Ok(node) => nodes.push((node, location.worker.as_deref().unwrap_or(""))),
+                Ok(node) => locations.push((node, location.worker.as_deref().unwrap_or(""))),
                 Err(error) => faults.push(FieldFault {
                     pointer: format!("/locations/{index}/node"),
                     detail: error.to_string(),
                 }),
             }
         }
-        nodes
+        locations
     }
 }
 
@@ -133,14 +135,30 @@ fn invalid_report(faults: Vec<FieldFault>) -> Problem {
     problem
 }
 
-/// Interprets a cause code as a slow task, the cause of an exit, or a cause class. Returns the kind
-/// of the fact, the cause of the exit and the cause class.
-fn parse_cause_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>) {
+/// Meaning of a cause code.
+struct ParsedCause {
+    kind: FactKind,
+    cause: ExitCause,
+    /// Class of a failure that counts against the node. `None` if the code is not a class.
+    cause_class: Option<String>,
+}
+
+/// Interprets a cause code as a slow task, the cause of an exit, or a cause class.
+fn parse_cause_code(code: Option<&str>) -> ParsedCause {
+    let failure = |cause, cause_class| ParsedCause {
+        kind: FactKind::Failure,
+        cause,
+        cause_class,
+    };
     let Some(code) = code else {
-        return (NodeFact::Failure, ExitCause::Unknown, None);
+        return failure(ExitCause::Unknown, None);
     };
     if code == SLOW_TASK {
-        return (NodeFact::Slow, ExitCause::Unknown, None);
+        return ParsedCause {
+            kind: FactKind::Slow,
+            cause: ExitCause::Unknown,
+            cause_class: None,
+        };
     }
     let intended_causes = [
         "placement",
@@ -150,13 +168,11 @@ fn parse_cause_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>)
         "cancellation",
     ];
     if intended_causes.contains(&code) {
-        return (NodeFact::Failure, ExitCause::Intended, None);
+        return failure(ExitCause::Intended, None);
     }
     match serde_json::from_value(code.into()) {
-        Ok(ExitCause::Unknown) | Err(_) => {
-            (NodeFact::Failure, ExitCause::Unknown, Some(code.to_owned()))
-        }
-        Ok(cause) => (NodeFact::Failure, cause, None),
+        Ok(ExitCause::Unknown) | Err(_) => failure(ExitCause::Unknown, Some(code.to_owned())),
+        Ok(cause) => failure(cause, None),
     }
 }
 

@@ -4,7 +4,7 @@
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
-use super::admission;
+use super::route_roles;
 
 pub const FEED: Feed = Feed {
     service: crate::NAME,
@@ -15,5 +15,5 @@ pub const FEED: Feed = Feed {
         visible_to: Visibility::Everyone,
         show: show_unchanged,
     }],
-    admitted: admission::ROUTE_ROLES,
+    admitted: route_roles::ROUTE_ROLES,
 };

@@ -6,6 +6,7 @@ use hayward_blocklist_api::{
     BLOCKS, BlockAnswer, BlockBatch, BlockBatchAnswer, BlockEntry, BlockList, BlockOutcome,
     BlockRequest,
 };
+use hayward_blocklist_domain::block::MANUAL_PREFIX;
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
@@ -20,6 +21,9 @@ use super::{App, Disabled, InvalidItem, NotBlocked, require_reporter, revision_h
 use crate::command::Command;
 use crate::error::strip_batch_pointers;
 use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE_COPY, parse_kind};
+
+/// Maximum length of the reason for a removal.
+const MAX_REASON_BYTES: usize = 1024;
 
 /// Converts the result of one request to the API.
 pub fn to_api_answer(result: AddResult, revision: u64) -> BlockAnswer {
@@ -105,7 +109,10 @@ pub async fn add_block(
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let caller_name = caller.name.clone();
-    let items = vec![body.validate(&format!("manual:{caller_name}"), &app.context.settings)?];
+    let items = vec![body.validate(
+        &format!("{MANUAL_PREFIX}{caller_name}"),
+        &app.context.settings,
+    )?];
     let requests = BlockRequests {
         items,
         caller_name,
@@ -295,7 +302,9 @@ pub async fn remove_block(
 
 /// Checks the length and the characters of a reason.
 pub fn check_reason(reason: Option<&str>) -> Result<(), Problem> {
-    if reason.is_some_and(|reason| reason.len() > 1024 || reason.chars().any(char::is_control)) {
+    let is_invalid =
+        |text: &str| text.len() > MAX_REASON_BYTES || text.chars().any(char::is_control);
+    if reason.is_some_and(is_invalid) {
         let detail = "must have at most 1,024 bytes and no control characters";
         return Err(Problem::new(Code::Invalid, "invalid reason").at("/query/reason", detail));
     }

@@ -53,7 +53,11 @@ pub async fn set_strategy(
     let caller_name = caller.name.clone();
     let committed = app
         .handle
-        .ask(|reply| Command::SetStrategy(strategy, caller_name, reply))
+        .ask(|reply| Command::SetStrategy {
+            strategy,
+            caller_name,
+            reply,
+        })
         .await?;
     Ok((revision_header(committed.revision), Json(committed.value?)))
 }

@@ -1,12 +1,13 @@
 //! Evidence against one node: scores, cost, facts, and the brake that prevents a block.
 
-use hayward_blocklist_api::{Cost, Evidence, EvidenceFact, FactKind, PastBlock, RuleScore};
-use hayward_blocklist_domain::{Fact, NodeFact, Score, Window};
+use hayward_blocklist_api as api;
+use hayward_blocklist_api::{Cost, Evidence, EvidenceFact, PastBlock, RuleScore};
+use hayward_blocklist_domain::{Fact, FactKind, Score, Window};
 use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
-use super::strategy_eval::describe_fact;
+use super::strategy_evaluation::describe_fact;
 use crate::model::Key;
 use crate::view::to_view;
 
@@ -77,7 +78,7 @@ impl Ledger {
                 at: fact.at,
                 what: to_api_kind(fact.kind),
                 work: fact.work().cloned(),
-                cause: (fact.kind == NodeFact::Failure).then(|| describe_fact(fact)),
+                cause: (fact.kind == FactKind::Failure).then(|| describe_fact(fact)),
                 counted: counted_failures
                     .iter()
                     .any(|other| std::ptr::eq(*other, fact)),
@@ -88,7 +89,7 @@ impl Ledger {
 
 fn cost_of_failures(facts: &[Fact]) -> Cost {
     let mut cost = Cost::default();
-    for fact in facts.iter().filter(|fact| fact.kind == NodeFact::Failure) {
+    for fact in facts.iter().filter(|fact| fact.kind == FactKind::Failure) {
         cost.attempts_lost += 1;
         cost.lost_ms += fact
             .attempt
@@ -98,13 +99,13 @@ fn cost_of_failures(facts: &[Fact]) -> Cost {
     cost
 }
 
-fn to_api_kind(kind: NodeFact) -> FactKind {
+fn to_api_kind(kind: FactKind) -> api::FactKind {
     match kind {
-        NodeFact::Failure => FactKind::Failed,
-        NodeFact::Success => FactKind::Worked,
-        NodeFact::LostContact => FactKind::Silenced,
-        NodeFact::Contact => FactKind::Heard,
-        NodeFact::Slow => FactKind::Slow,
+        FactKind::Failure => api::FactKind::Failed,
+        FactKind::Success => api::FactKind::Worked,
+        FactKind::LostContact => api::FactKind::Silenced,
+        FactKind::Contact => api::FactKind::Heard,
+        FactKind::Slow => api::FactKind::Slow,
     }
 }
 

@@ -2,22 +2,21 @@
 //! history.
 
 use hayward_blocklist_api::{BLOCKS, BlockEvent};
-use hayward_blocklist_domain::{Action, Block, BrakeReason, Outcome};
+use hayward_blocklist_domain::{Block, Outcome};
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
+use super::evacuation_queue::RateLimited;
 use crate::error::Refusal;
 use crate::model::{AutoBlock, Key, KeyRecord, RemoveRequest, block_entry, canary_entry, etag};
 use crate::store::{AutoBlockRow, BlockRow, ChangeRow, Rows};
 
 /// Number of changes after which the history is trimmed.
 const TRIM_INTERVAL_CHANGES: u32 = 1000;
-/// Minimum time between two automatic evacuations, in milliseconds (B3).
-const EVACUATION_INTERVAL_MS: u64 = 10_000;
 
-/// One block to add to a key.
-pub(super) struct AddBlock<'a> {
+/// A block to add to a key.
+pub(super) struct NewBlock<'a> {
     pub block: Block,
     /// The `removal_no` of a re-announced copy. `None` for a new block.
     pub copied_removal_no: Option<u64>,
@@ -25,7 +24,7 @@ pub(super) struct AddBlock<'a> {
     pub actor: &'a str,
 }
 
-impl<'a> AddBlock<'a> {
+impl<'a> NewBlock<'a> {
     pub fn new(block: Block, actor: &'a str) -> Self {
         Self {
             block,
@@ -55,11 +54,11 @@ impl Ledger {
     pub(super) fn add_block(
         &mut self,
         key: &Key,
-        request: AddBlock<'_>,
+        request: NewBlock<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Outcome {
-        let (block, pending) = self.rate_limit_evacuation(key, request.block, moment);
+        let RateLimited { block, pending } = self.rate_limit_evacuation(key, request.block, moment);
         let record = self.keys.entry(key.clone()).or_default();
         let outcome = record.state.add(&block, request.copied_removal_no);
         let is_newly_pending = pending.is_some() && record.pending_evacuation != pending;
@@ -85,109 +84,6 @@ impl Ledger {
             self.record_auto_block(key, &block, moment, batch);
         }
         outcome
-    }
-
-    /// Applies the rate limit of automatic evacuations: one per interval, and none during a storm,
-    /// in which many nodes of the pool fail at once. A node that must wait is only marked, and its
-    /// evacuation is queued (B3).
-    fn rate_limit_evacuation(
-        &mut self,
-        key: &Key,
-        block: Block,
-        moment: &Moment,
-    ) -> (Block, Option<Action>) {
-        let Some(node) = key.cluster_scoped_node().filter(|_| block.is_automatic()) else {
-            return (block, None);
-        };
-        let current = self
-            .keys
-            .get(key)
-            .and_then(|record| record.state.block.as_ref());
-        if block.action == Action::Mark || current.is_some_and(|it| it.action >= block.action) {
-            return (block, None);
-        }
-        let mark = Block {
-            action: Action::Mark,
-            ..block.clone()
-        };
-        if matches!(
-            self.check_brakes_for(node, &[], moment),
-            Err(BrakeReason::Storm { .. })
-        ) {
-            return (mark, None);
-        }
-        if moment.monotonic_ms < self.next_evacuation_ms {
-            return (mark, Some(self.queue_evacuation(key, block)));
-        }
-        self.next_evacuation_ms = moment.monotonic_ms + EVACUATION_INTERVAL_MS;
-        (block, None)
-    }
-
-    /// Queues the evacuation of a key, at most once and with its strongest action. Returns this
-    /// action.
-    fn queue_evacuation(&mut self, key: &Key, block: Block) -> Action {
-        let queued = self
-            .evacuation_queue
-            .iter_mut()
-            .find(|(queued, _)| queued == key);
-        let Some((_, queued)) = queued else {
-            let action = block.action;
-            self.evacuation_queue.push_back((key.clone(), block));
-            return action;
-        };
-        if queued.action < block.action {
-            *queued = block;
-        }
-        queued.action
-    }
-
-    /// Restores the queue at the start of a term. The interval since the last evacuation still
-    /// applies (B3).
-    pub(super) fn restore_evacuation_queue(&mut self, moment: &Moment) {
-        let mut pending = Vec::new();
-        let mut last_start = None;
-        for (key, record) in &self.keys {
-            let block = record.state.block.as_ref();
-            let Some(block) =
-                block.filter(|it| key.cluster_scoped_node().is_some() && it.is_automatic())
-            else {
-                continue;
-            };
-            if let Some(action) = record.pending_evacuation {
-                let block = Block {
-                    action,
-                    ..block.clone()
-                };
-                pending.push((record.updated_at, key.clone(), block));
-            } else if block.action != Action::Mark {
-                last_start = last_start.max(Some(record.updated_at));
-            }
-        }
-        // The sort is stable, so evacuations with equal times stay in order of key.
-        pending.sort_by_key(|(since, ..)| *since);
-        let queue = pending.into_iter().map(|(_, key, block)| (key, block));
-        self.evacuation_queue = queue.collect();
-        let age_ms = last_start.map_or(u64::MAX, |start| moment.now.ms_since(start));
-        let remaining_ms = EVACUATION_INTERVAL_MS.saturating_sub(age_ms);
-        self.next_evacuation_ms = moment.monotonic_ms + remaining_ms;
-    }
-
-    /// Starts the next queued evacuation once the interval has passed.
-    pub(super) fn start_next_evacuation(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        while moment.monotonic_ms >= self.next_evacuation_ms {
-            let Some((key, block)) = self.evacuation_queue.pop_front() else {
-                return;
-            };
-            let Some(record) = self.keys.get_mut(&key) else {
-                continue;
-            };
-            record.pending_evacuation = None;
-            let current = record.state.block.as_ref();
-            if current.is_some_and(Block::is_automatic) {
-                let source = block.sources.first().cloned().unwrap_or_default();
-                self.add_block(&key, AddBlock::new(block, &source), moment, batch);
-            }
-        }
     }
 
     /// Stores the start of an automatic block. The back-off makes the next block of the key twice
@@ -354,7 +250,8 @@ impl Ledger {
         batch.rows.blocks.insert(key.clone(), None);
     }
 
-    /// Removes the empty record that a stale copy of an unknown key created.
+    /// Removes the record of a key if it is empty. A stale copy of an unknown key creates such a
+    /// record.
     fn remove_if_empty(&mut self, key: &Key) {
         let is_empty =
             |record: &KeyRecord| record.state == hayward_blocklist_domain::KeyState::default();
@@ -389,39 +286,5 @@ fn addition_event(outcome: Outcome) -> BlockEvent {
         Outcome::Added => BlockEvent::Added,
         Outcome::Upgraded => BlockEvent::Upgraded,
         _ => BlockEvent::Merged,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use hayward_vocabulary::Timestamp;
-
-    use super::*;
-    use crate::context::Context;
-
-    /// A second evacuation of a queued node only strengthens the queued action (B3).
-    #[test]
-    fn a_node_is_queued_for_evacuation_at_most_once() {
-        let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
-        let key = Key::for_node(&NodeName::new("n1").unwrap());
-        let block = |action| Block {
-            action,
-            causes: ["disk".to_owned()].into(),
-            start: Timestamp::default(),
-            end: None,
-            sources: ["auto".to_owned()].into(),
-        };
-        let (weak, strong) = (Action::Mark, Action::IMMEDIATE);
-        assert!(weak < strong);
-        assert_eq!(ledger.queue_evacuation(&key, block(weak)), weak);
-        assert_eq!(ledger.queue_evacuation(&key, block(strong)), strong);
-        assert_eq!(
-            ledger.queue_evacuation(&key, block(weak)),
-            strong,
-            "the strongest action remains queued"
-        );
-        assert_eq!(ledger.evacuation_queue.len(), 1);
     }
 }

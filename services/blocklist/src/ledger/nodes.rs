@@ -106,7 +106,7 @@ impl Nodes {
         };
         let mut counts = PoolCounts {
             ready: self.ready_by_pool.get(&entry.pool).copied().unwrap_or(0),
-            node_ready: entry.ready,
+            is_candidate_ready: entry.ready,
             ..PoolCounts::default()
         };
         for block in blocked.filter(|block| block.node != node) {

@@ -11,6 +11,7 @@ use crate::store::ChangeRow;
 
 /// Merges results to one per key, in order of the first result of each key.
 pub(super) fn merge_results(results: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
+    // The strongest outcome of a key comes first.
     let outcomes = [
         BlockOutcome::Added,
         BlockOutcome::Upgraded,
@@ -65,11 +66,14 @@ fn merge_by_key<T>(
 }
 
 /// Returns the value that comes first in `order`. A value that is not in `order` comes last.
-fn first_by_order<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
-    let rank = |wanted: T| order.iter().position(|value| *value == wanted);
-    match (rank(a), rank(b)) {
-        (Some(rank_a), Some(rank_b)) if rank_b < rank_a => b,
-        (None, Some(_)) => b,
-        _ => a,
+fn first_by_order<T: Copy + PartialEq>(order: &[T], first: T, second: T) -> T {
+    let rank = |wanted: T| {
+        let position = order.iter().position(|value| *value == wanted);
+        position.unwrap_or(order.len())
+    };
+    if rank(second) < rank(first) {
+        second
+    } else {
+        first
     }
 }

@@ -1,10 +1,6 @@
-//! The tables of automatic blocks, except facts: `block_history` (past automatic blocks),
-//! `machine_seen` (names of all nodes ever published) and `strategy`.
-
-use std::collections::BTreeMap;
+//! The table `block_history`: past automatic blocks, which make the next block of a key longer.
 
 use hayward_vocabulary::Timestamp;
-use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::block::{kind_to_column, parse_job};
@@ -17,16 +13,7 @@ pub struct AutoBlockRow {
     pub auto_block: AutoBlock,
 }
 
-/// The strategy that an operator set.
-#[derive(Debug, Clone)]
-pub struct StrategyRow {
-    pub name: String,
-    pub parameters: BTreeMap<String, Value>,
-    pub set_by: String,
-    pub set_at: Timestamp,
-}
-
-pub async fn load_auto_blocks(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>, sqlx::Error> {
     let rows = sqlx::query!(
         "select kind, identifier, job, blocked_ms, duration_ms, source
            from block_history order by blocked_ms"
@@ -54,10 +41,7 @@ pub async fn load_auto_blocks(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>
     Ok(auto_blocks)
 }
 
-pub async fn append_auto_blocks(
-    rows: &[AutoBlockRow],
-    tx: &mut PgConnection,
-) -> Result<(), sqlx::Error> {
+pub async fn append(rows: &[AutoBlockRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     for row in rows {
         sqlx::query!(
             "insert into block_history (kind, identifier, job, blocked_ms, duration_ms, source)
@@ -80,70 +64,10 @@ pub async fn append_auto_blocks(
 }
 
 /// Deletes the automatic blocks that began at `until` or earlier.
-pub async fn delete_auto_blocks(
-    until: Timestamp,
-    tx: &mut PgConnection,
-) -> Result<(), sqlx::Error> {
+pub async fn delete_until(until: Timestamp, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from block_history where blocked_ms <= $1",
         until.unix_ms()
-    )
-    .execute(tx)
-    .await
-    .map(drop)
-}
-
-pub async fn load_known_nodes(tx: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
-    sqlx::query_scalar!("select node from machine_seen")
-        .fetch_all(tx)
-        .await
-}
-
-pub async fn insert_known_nodes(
-    nodes: &[String],
-    tx: &mut PgConnection,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "insert into machine_seen (node) select * from unnest($1::text[]) on conflict do nothing",
-        nodes
-    )
-    .execute(tx)
-    .await
-    .map(drop)
-}
-
-pub async fn load_strategy(tx: &mut PgConnection) -> Result<Option<StrategyRow>, sqlx::Error> {
-    let row = sqlx::query!(
-        r#"select name, parameters::text as "parameters!", chosen_by, chosen_ms from strategy"#
-    )
-    .fetch_optional(tx)
-    .await?;
-    row.map(|row| {
-        let parameters = serde_json::from_str(&row.parameters)
-            .map_err(|error| sqlx::Error::Decode(error.into()))?;
-        Ok(StrategyRow {
-            name: row.name,
-            parameters,
-            set_by: row.chosen_by,
-            set_at: Timestamp::from_unix_ms(row.chosen_ms),
-        })
-    })
-    .transpose()
-}
-
-pub async fn set_strategy(row: &StrategyRow, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    // Serialization cannot fail, because the parameters were parsed from JSON.
-    let parameters = serde_json::to_string(&row.parameters).unwrap_or_default();
-    sqlx::query!(
-        "insert into strategy (name, parameters, chosen_by, chosen_ms)
-         values ($1, $2::text::json, $3, $4)
-         on conflict (one) do update
-            set name = excluded.name, parameters = excluded.parameters,
-                chosen_by = excluded.chosen_by, chosen_ms = excluded.chosen_ms",
-        &row.name,
-        &parameters,
-        &row.set_by,
-        row.set_at.unix_ms()
     )
     .execute(tx)
     .await

@@ -12,12 +12,15 @@ use crate::model::{Key, KeyRecord, parse_kind};
 const MARK: &str = "MARK_BLOCKLISTED";
 const EVACUATE: &str = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
 
-/// One row of the table.
+/// One row of the table. A key on trial has the causes and sources of its last block.
 #[derive(Debug)]
 pub struct BlockRow {
     removal_no: i64,
+    /// `None` if the key has no block.
     action: Option<String>,
+    /// Texts as a JSON array.
     causes: String,
+    /// Texts as a JSON array.
     sources: String,
     start_ms: i64,
     end_ms: Option<i64>,
@@ -112,6 +115,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
         let (causes, sources) = (parse_texts(&row.causes)?, parse_texts(&row.sources)?);
         let grace_ms = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
         let is_mark = row.action.as_deref() == Some(MARK);
+        // The grace period of a mark belongs to its pending evacuation.
         let pending_evacuation = is_mark.then_some(row.grace_ms).flatten();
         let pending_evacuation = pending_evacuation.map(|_| Action::evacuate(grace_ms));
         let mut state = KeyState {

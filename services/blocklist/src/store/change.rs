@@ -8,6 +8,7 @@ use sqlx::{PgConnection, PgPool};
 /// Minimum number of changes that are stored.
 const MIN_CHANGES: i64 = 10_000;
 
+/// One row of the table.
 #[derive(Debug)]
 pub struct ChangeRow {
     /// Revision at which the change becomes visible.
@@ -158,7 +159,7 @@ pub async fn load_changes_after(
     Ok(Some(changes))
 }
 
-/// Returns up to `limit` changes older than `before`, each with its serial number, newest first.
+/// Returns up to `limit` changes with serial numbers below `before`, newest first.
 pub async fn load_history(
     pool: &PgPool,
     before: Option<i64>,

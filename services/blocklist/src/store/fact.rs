@@ -2,35 +2,35 @@
 
 use std::collections::BTreeSet;
 
-use hayward_blocklist_domain::{Attempt, Fact, NodeFact};
+use hayward_blocklist_domain::{Attempt, Fact, FactKind};
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-/// A stored fact.
+/// One row of the table.
 #[derive(Debug, Clone)]
 pub struct FactRow {
     pub node: NodeName,
     pub fact: Fact,
 }
 
-fn kind_to_column(kind: NodeFact) -> &'static str {
+fn kind_to_column(kind: FactKind) -> &'static str {
     match kind {
-        NodeFact::Failure => "FAILED",
-        NodeFact::Success => "WORKED",
-        NodeFact::LostContact => "SILENCED",
-        NodeFact::Contact => "HEARD",
-        NodeFact::Slow => "SLOW",
+        FactKind::Failure => "FAILED",
+        FactKind::Success => "WORKED",
+        FactKind::LostContact => "SILENCED",
+        FactKind::Contact => "HEARD",
+        FactKind::Slow => "SLOW",
     }
 }
 
-fn parse_kind(text: &str) -> Option<NodeFact> {
+fn parse_kind(text: &str) -> Option<FactKind> {
     let kinds = [
-        NodeFact::Failure,
-        NodeFact::Success,
-        NodeFact::LostContact,
-        NodeFact::Contact,
-        NodeFact::Slow,
+        FactKind::Failure,
+        FactKind::Success,
+        FactKind::LostContact,
+        FactKind::Contact,
+        FactKind::Slow,
     ];
     kinds.into_iter().find(|kind| kind_to_column(*kind) == text)
 }
@@ -151,7 +151,7 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
 }
 
 pub async fn delete(
-    facts: &[(String, NodeFact)],
+    facts: &[(String, FactKind)],
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();

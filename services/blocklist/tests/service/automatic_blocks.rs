@@ -1,18 +1,21 @@
 //! Tests of automatic blocks and trials (W6), and of the brakes that limit them. Most tests start a
 //! blocklist with ten ready nodes in one pool and the strategy `start-failures`, which blocks a
 //! node after three failed launches. The fake scheduler then publishes facts about nodes.
+//!
+//! A strategy with one rule has one score per node, which is `evidence.scores[0]`.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{
     BlockEntry, BlockEvent, BlockHistory, ChangeKind, ChangeReason, StrategyView,
 };
-use hayward_rm_scheduler_api::node_publications::What;
+use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
 use hayward_testkit::until;
 use serde_json::json;
 
 use crate::fake_scheduler::{attempt_fact, failed_launch, node_entry, succeeded_attempt};
-use crate::fixture::{Fixture, ROOT_PATH, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal_status};
 
+/// Returns settings with trials of ten minutes, so that no unused trial ends during a test.
 fn settings() -> Settings {
     Settings {
         trial_ms: 600_000,
@@ -24,14 +27,8 @@ fn duration_ms(entry: &BlockEntry) -> u64 {
     entry.end.unwrap().ms_since(entry.start)
 }
 
-/// Creates three failed launches on a node.
-fn three_failures(
-    node: &str,
-    suffix: &str,
-) -> Vec<(
-    String,
-    hayward_rm_scheduler_api::node_publications::FactEntry,
-)> {
+/// Creates three failed launches on a node. The suffix makes the ids of the attempts distinct.
+fn three_failed_launches(node: &str, suffix: &str) -> Vec<(String, FactEntry)> {
     let id = |number: u32| format!("alc_{node}{suffix}{number}");
     (0..3)
         .map(|number| failed_launch(&id(number), node))
@@ -65,7 +62,7 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
     let fixture = fixture_with_strategy(settings(), 400).await;
     fixture
         .scheduler
-        .publish_facts(&three_failures("n1", "a")[..2]);
+        .publish_facts(&three_failed_launches("n1", "a")[..2]);
     let evidence = until("two failures are recorded", async || {
         fixture
             .evidence("n1")
@@ -86,16 +83,16 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
 
     fixture
         .scheduler
-        .publish_facts(&three_failures("n1", "a")[2..]);
+        .publish_facts(&three_failed_launches("n1", "a")[2..]);
     let blocked = fixture
-        .until_entry("node/n1", "the node is blocked", |entry| !entry.canary)
+        .wait_for_entry("node/n1", "the node is blocked", |entry| !entry.canary)
         .await;
     assert!(blocked.automatic);
     assert_eq!(blocked.cause, "3 launches failed in 5 min");
     assert_eq!((duration_ms(&blocked), blocked.removal_no), (400, 0));
 
     let trial = fixture
-        .until_entry("node/n1", "the node is on trial", |entry| entry.canary)
+        .wait_for_entry("node/n1", "the node is on trial", |entry| entry.canary)
         .await;
     assert_eq!(trial.cause, "on trial after: 3 launches failed in 5 min");
     assert_eq!((duration_ms(&trial), trial.removal_no), (600_000, 1));
@@ -107,7 +104,7 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
         .scheduler
         .publish_facts(&[failed_launch("alc_n1b", "n1")]);
     let second_block = fixture
-        .until_entry("node/n1", "the node is blocked again", |entry| {
+        .wait_for_entry("node/n1", "the node is blocked again", |entry| {
             !entry.canary
         })
         .await;
@@ -118,7 +115,7 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
         second_block.cause
     );
     fixture
-        .until_entry("node/n1", "the node is on trial again", |entry| {
+        .wait_for_entry("node/n1", "the node is on trial again", |entry| {
             entry.canary
         })
         .await;
@@ -141,16 +138,20 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_fact_is_evaluated_once() {
     let mut fixture = fixture_with_strategy(settings(), 600_000).await;
-    fixture.scheduler.publish_facts(&three_failures("n1", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n1", "a"));
     let first_block = fixture
-        .until_entry("node/n1", "the node is blocked", |_| true)
+        .wait_for_entry("node/n1", "the node is blocked", |_| true)
         .await;
     fixture.unblock("nodes/n1").await;
     // The new term receives the same three facts again.
     fixture.crash_and_restart().await;
-    fixture.scheduler.publish_facts(&three_failures("n2", "a"));
     fixture
-        .until_entry("node/n2", "new facts are evaluated", |_| true)
+        .scheduler
+        .publish_facts(&three_failed_launches("n2", "a"));
+    fixture
+        .wait_for_entry("node/n2", "new facts are evaluated", |_| true)
         .await;
     let published = fixture.published_entries().await;
     assert!(
@@ -158,9 +159,11 @@ async fn a_repeated_fact_is_evaluated_once() {
         "the removal by the operator remains"
     );
     assert_eq!(first_block.removal_no, 0);
-    fixture.scheduler.publish_facts(&three_failures("n1", "b"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n1", "b"));
     let second = fixture
-        .until_entry("node/n1", "new facts are evaluated", |_| true)
+        .wait_for_entry("node/n1", "new facts are evaluated", |_| true)
         .await;
     assert_eq!(
         (duration_ms(&second), second.removal_no),
@@ -173,7 +176,9 @@ async fn a_repeated_fact_is_evaluated_once() {
 async fn facts_are_evaluated_once_the_nodes_are_known() {
     let fixture = Fixture::new().await;
     fixture.set_strategy("start-failures", json!({})).await;
-    fixture.scheduler.publish_facts(&three_failures("n1", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n1", "a"));
     until("the failures are recorded", async || {
         fixture
             .evidence("n1")
@@ -192,7 +197,7 @@ async fn facts_are_evaluated_once_the_nodes_are_known() {
     assert!(fixture.published_entries().await.is_empty());
     fixture.scheduler.publish_ready_nodes(10);
     fixture
-        .until_entry("node/n1", "the facts are evaluated", |_| true)
+        .wait_for_entry("node/n1", "the facts are evaluated", |_| true)
         .await;
 }
 
@@ -200,14 +205,18 @@ async fn facts_are_evaluated_once_the_nodes_are_known() {
 async fn automatic_blocks_and_trials_stay_within_the_fraction() {
     let fixture = fixture_with_strategy(settings(), 300).await;
     for node in ["n1", "n2"] {
-        fixture.scheduler.publish_facts(&three_failures(node, "a"));
         fixture
-            .until_entry(&format!("node/{node}"), "the node is on trial", |entry| {
+            .scheduler
+            .publish_facts(&three_failed_launches(node, "a"));
+        fixture
+            .wait_for_entry(&format!("node/{node}"), "the node is on trial", |entry| {
                 entry.canary
             })
             .await;
     }
-    fixture.scheduler.publish_facts(&three_failures("n3", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n3", "a"));
     let evidence = until("a brake prevents the block", async || {
         fixture
             .evidence("n3")
@@ -234,7 +243,9 @@ async fn a_storm_prevents_every_automatic_block() {
     fixture.scheduler.publish_nodes(&lost_nodes);
     fixture.scheduler.publish_nodes(&[node_entry("n99", true)]);
     fixture.wait_for_node("n99").await;
-    fixture.scheduler.publish_facts(&three_failures("n1", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n1", "a"));
     let evidence = until("a brake prevents the block", async || {
         fixture
             .evidence("n1")
@@ -271,12 +282,12 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
         .publish_facts(&[failure("n1"), failure("n2")]);
     let evacuate = hayward_blocklist_api::BlockAction::Evacuate;
     fixture
-        .until_entry("node/n1", "the node is evacuated", |entry| {
+        .wait_for_entry("node/n1", "the node is evacuated", |entry| {
             entry.action == evacuate
         })
         .await;
     let second = fixture
-        .until_entry("node/n2", "the node is marked", |_| true)
+        .wait_for_entry("node/n2", "the node is marked", |_| true)
         .await;
     assert_ne!(
         second.action, evacuate,
@@ -289,7 +300,7 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
         evacuate
     );
     fixture
-        .until_entry("node/n2", "the second evacuation starts", |entry| {
+        .wait_for_entry("node/n2", "the second evacuation starts", |entry| {
             entry.action == evacuate
         })
         .await;
@@ -313,16 +324,18 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unused_trial_ends_and_a_trial_survives_a_restart() {
     let mut fixture = fixture_with_strategy(settings(), 300).await;
-    fixture.scheduler.publish_facts(&three_failures("n1", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n1", "a"));
     let trial = fixture
-        .until_entry("node/n1", "the node is on trial", |entry| entry.canary)
+        .wait_for_entry("node/n1", "the node is on trial", |entry| entry.canary)
         .await;
     fixture.crash_and_restart().await;
     assert_eq!(fixture.published_entries().await["node/n1"], trial);
     assert!(fixture.read_block("nodes/n1").await.unwrap().item.canary);
     fixture.unblock("nodes/n1").await;
     assert!(fixture.published_entries().await.is_empty());
-    assert_eq!(refusal(fixture.read_block("nodes/n1").await).0, 404);
+    assert_eq!(refusal_status(fixture.read_block("nodes/n1").await), 404);
 
     fixture
         .restart_with(|settings| settings.trial_ms = 200)
@@ -330,7 +343,9 @@ async fn an_unused_trial_ends_and_a_trial_survives_a_restart() {
     fixture
         .set_strategy("start-failures", json!({ "duration_ms": 1 }))
         .await;
-    fixture.scheduler.publish_facts(&three_failures("n2", "a"));
+    fixture
+        .scheduler
+        .publish_facts(&three_failed_launches("n2", "a"));
     let unused = until("the unused trial has ended", async || {
         let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
         let change = history.changes.into_iter().next()?;
@@ -355,7 +370,7 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
     let fixture = Fixture::with_nodes(4, settings()).await;
     let facts: Vec<_> = ["n0", "n1", "n2"]
         .iter()
-        .flat_map(|node| three_failures(node, "a"))
+        .flat_map(|node| three_failed_launches(node, "a"))
         .collect();
     fixture.scheduler.publish_facts(&facts);
     until("the failures are recorded", async || {
@@ -411,7 +426,7 @@ async fn a_fault_of_the_user_blocks_no_node() {
     attempt.user = hayward_vocabulary::UserName::new("bob").unwrap();
     fixture.scheduler.publish_facts(&[(key, failure_of_bob)]);
     fixture
-        .until_entry(
+        .wait_for_entry(
             "node/n1",
             "work of another user fails on the node too",
             |_| true,
@@ -437,11 +452,17 @@ async fn every_block_can_be_removed_even_if_its_node_no_longer_exists() {
             ("workers/alc_n3", block_body("evacuate")),
             ("nodes/n5", job_scoped),
         ] {
-            assert_eq!(fixture.put_block(target, &body).await.0, 201, "{target}");
+            assert_eq!(
+                fixture.put_block_status(target, &body).await,
+                201,
+                "{target}"
+            );
         }
-        fixture.scheduler.publish_facts(&three_failures("n1", "a"));
         fixture
-            .until_entry("node/n1", "the node is on trial", |entry| entry.canary)
+            .scheduler
+            .publish_facts(&three_failed_launches("n1", "a"));
+        fixture
+            .wait_for_entry("node/n1", "the node is on trial", |entry| entry.canary)
             .await;
         for number in 1..=5 {
             let name = format!("n{number}");

@@ -4,7 +4,7 @@ use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, default_item, refusal};
+use crate::fixture::{Fixture, default_item, refusal_status};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
@@ -34,7 +34,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
         .call(Method::PUT, path)
         .query("dry_run", true)
         .body(&invalid);
-    assert_eq!(refusal(invalid.send::<BlockAnswer>().await).0, 422);
+    assert_eq!(refusal_status(invalid.send::<BlockAnswer>().await), 422);
 
     // The request succeeds at the revision of the dry run, and fails at an older one.
     let accepted = operator.call(Method::PUT, path).body(&body);
@@ -43,7 +43,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
     let outdated = operator
         .call(Method::DELETE, path)
         .header(IF_REVISION, &revision.to_string());
-    assert_eq!(refusal(outdated.send::<Option<()>>().await).0, 412);
+    assert_eq!(refusal_status(outdated.send::<Option<()>>().await), 412);
     let dry_run = operator.call(Method::DELETE, path).query("dry_run", true);
     dry_run.send::<Option<()>>().await.unwrap();
     assert_eq!(
@@ -56,7 +56,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
         .query("dry_run", true)
         .send::<Option<()>>()
         .await;
-    assert_eq!(refusal(not_blocked).0, 404);
+    assert_eq!(refusal_status(not_blocked), 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,7 @@ async fn batches_and_strategies_support_dry_runs() {
         .query("dry_run", true)
         .body(&request);
     assert_eq!(
-        refusal(refused.send::<Value>().await).0,
+        refusal_status(refused.send::<Value>().await),
         422,
         "the strategy is unknown"
     );

@@ -9,7 +9,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PUBLICATION_PATH, default_item, permanent_item, refusal};
+use crate::fixture::{Fixture, PUBLICATION_PATH, default_item, permanent_item, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_ends_by_itself_and_its_removal_is_published() {
@@ -19,7 +19,7 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
         duration_ms: Some(700),
         ..default_item("k2")
     };
-    let item = fixture.put_item(&short).await.1.item.unwrap();
+    let item = fixture.add_item(&short).await.item.unwrap();
     let mut followed = Followed::<BlockEntry>::default();
     let update: Update<BlockEntry> = fixture
         .scheduler_client()
@@ -49,7 +49,7 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
         (history.changes[0].event, &history.changes[0].by),
         (BlockEvent::Expired, &None)
     );
-    let added = fixture.put_item(&short).await.1;
+    let added = fixture.add_item(&short).await;
     assert_eq!(added.outcome, BlockOutcome::Added);
     assert_eq!(
         added.item.unwrap().removal_no,
@@ -60,19 +60,18 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
         .operator()
         .get::<Update<BlockEntry>>(PUBLICATION_PATH)
         .await;
-    assert_eq!(refusal(operator).0, 403);
+    assert_eq!(refusal_status(operator), 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_reached_during_an_outage_is_respected() {
     let mut fixture = Fixture::new().await;
     let item = fixture
-        .put_item(&BlockRequest {
+        .add_item(&BlockRequest {
             duration_ms: Some(300),
             ..default_item("k1")
         })
         .await
-        .1
         .item;
     fixture.put_item(&permanent_item("k2")).await;
     fixture.crash_and_restart().await;
@@ -81,7 +80,7 @@ async fn an_end_reached_during_an_outage_is_respected() {
     })
     .await;
     // Reads check the end themselves, even if the ledger has not removed the item yet.
-    assert_eq!(refusal(fixture.show_item("k1").await).0, 404);
+    assert_eq!(refusal_status(fixture.show_item("k1").await), 404);
     assert_eq!(fixture.show_item("k2").await.unwrap().end, None);
     until("the item is removed", async || {
         let update: Update<BlockEntry> = fixture
@@ -154,9 +153,8 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
     assert!(view.item.end.unwrap() > SystemClock.now());
     assert_eq!(
         fixture
-            .put_block("nodes/k1", &mark_until_body("disk", past))
-            .await
-            .0,
+            .put_block_status("nodes/k1", &mark_until_body("disk", past))
+            .await,
         200
     );
     let (status, _) = fixture
@@ -178,7 +176,7 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
         );
         until("the item is removed at the next check", async || {
             let view = fixture.read_block("nodes/k1").await;
-            view.is_err().then(|| assert_eq!(refusal(view).0, 404))
+            view.is_err().then(|| assert_eq!(refusal_status(view), 404))
         })
         .await;
     }
@@ -191,7 +189,7 @@ async fn an_item_without_an_end_gets_the_default_duration() {
         ..Settings::default()
     })
     .await;
-    let item = fixture.put_item(&default_item("k1")).await.1.item.unwrap();
+    let item = fixture.add_item(&default_item("k1")).await.item.unwrap();
     assert_eq!(item.end, Some(item.start.plus_ms(5_000)));
     let submitter = fixture.client("sam", Scope::Submitter);
     let view: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
@@ -216,7 +214,7 @@ async fn a_removal_is_remembered_for_the_configured_time() {
         ..permanent_item("k1")
     };
     until("the copy is added as a new item", async || {
-        (fixture.put_item(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
+        (fixture.add_item(&copy).await.outcome == BlockOutcome::Added).then_some(())
     })
     .await;
 }

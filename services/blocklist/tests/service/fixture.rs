@@ -23,7 +23,6 @@ use crate::fake_scheduler::FakeScheduler;
 
 pub const ITEMS_PATH: &str = "/v1/blocklist/items";
 pub const PUBLICATION_PATH: &str = "/v1/blocks/publication";
-
 pub const ROOT_PATH: &str = "/v1/blocklist";
 
 pub struct Fixture {
@@ -161,6 +160,12 @@ impl Fixture {
         (response.status.as_u16(), response.body)
     }
 
+    /// Adds an item. Returns the body of the response.
+    pub async fn add_item(&self, item: &BlockRequest) -> BlockAnswer {
+        let (_, answer) = self.put_item(item).await;
+        answer
+    }
+
     /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the body of the response.
     pub async fn put_block(&self, target: &str, body: &Value) -> (u16, BlockAnswer) {
         let path = format!("{ROOT_PATH}/{target}");
@@ -169,11 +174,26 @@ impl Fixture {
         (response.status.as_u16(), response.body)
     }
 
+    pub async fn put_block_status(&self, target: &str, body: &Value) -> u16 {
+        let (status, _) = self.put_block(target, body).await;
+        status
+    }
+
+    pub async fn put_block_answer(&self, target: &str, body: &Value) -> BlockAnswer {
+        let (_, answer) = self.put_block(target, body).await;
+        answer
+    }
+
     /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the pointers of its
     /// refusal.
     pub async fn expect_refusal(&self, target: &str, body: &Value) -> (u16, Vec<String>) {
         let path = format!("{ROOT_PATH}/{target}");
         refusal(self.operator().put::<_, BlockAnswer>(&path, body).await)
+    }
+
+    pub async fn expect_refusal_status(&self, target: &str, body: &Value) -> u16 {
+        let (status, _) = self.expect_refusal(target, body).await;
+        status
     }
 
     pub async fn unblock(&self, target: &str) {
@@ -213,7 +233,7 @@ impl Fixture {
     }
 
     /// Waits until the published entry of a key meets a condition.
-    pub async fn until_entry(
+    pub async fn wait_for_entry(
         &self,
         key: &str,
         description: &str,
@@ -257,6 +277,12 @@ pub fn permanent_item(node: &str) -> BlockRequest {
         permanent: true,
         ..default_item(node)
     }
+}
+
+/// Returns the status of a refusal.
+pub fn refusal_status<T: std::fmt::Debug>(result: Result<T, ClientError>) -> u16 {
+    let (status, _) = refusal(result);
+    status
 }
 
 /// Returns the status and the pointers of a refusal.

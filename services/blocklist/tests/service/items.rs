@@ -6,7 +6,7 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, ITEMS_PATH, default_item, permanent_item, refusal};
+use crate::fixture::{Fixture, ITEMS_PATH, default_item, permanent_item, refusal, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_is_added_unchanged_upgraded_or_merged() {
@@ -146,27 +146,25 @@ async fn only_operators_may_write() {
         (fixture.anonymous_client(), 401),
     ] {
         assert_eq!(
-            refusal(
+            refusal_status(
                 client
                     .put::<_, BlockAnswer>(ITEMS_PATH, &default_item("k1"))
                     .await
-            )
-            .0,
+            ),
             status
         );
         let removal = client
             .delete::<Option<()>>(&format!("{ITEMS_PATH}/node/k1"))
             .await;
-        assert_eq!(refusal(removal).0, status);
+        assert_eq!(refusal_status(removal), status);
     }
     assert_eq!(
-        refusal(
+        refusal_status(
             fixture
                 .anonymous_client()
                 .get::<BlockList>(ITEMS_PATH)
                 .await
-        )
-        .0,
+        ),
         401
     );
 }
@@ -180,7 +178,7 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
         ..permanent_item("k3")
     };
     assert_eq!(
-        fixture.put_item(&copy).await.1.reason,
+        fixture.add_item(&copy).await.reason,
         None,
         "the copy is not stale yet"
     );
@@ -191,10 +189,10 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
         .await
         .unwrap();
     assert_eq!(
-        refusal(fixture.operator().delete::<Option<()>>(&path).await).0,
+        refusal_status(fixture.operator().delete::<Option<()>>(&path).await),
         404
     );
-    assert_eq!(refusal(fixture.show_item("k3").await).0, 404);
+    assert_eq!(refusal_status(fixture.show_item("k3").await), 404);
 
     fixture.crash_and_restart().await;
     let (status, stale) = fixture.put_item(&copy).await;
@@ -295,7 +293,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
         (422, vec!["/items/1/identifier".to_owned()])
     );
     assert_eq!(
-        refusal(fixture.show_item("k9").await).0,
+        refusal_status(fixture.show_item("k9").await),
         404,
         "no item of the batch is added"
     );

@@ -12,7 +12,7 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, ROOT_PATH, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal, refusal_status};
 
 fn mark_body() -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": 60_000 })
@@ -42,7 +42,10 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     // A whole number may be written with a zero fraction (A2).
     let with_fraction =
         json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
-    assert_eq!(fixture.put_block("nodes/k2", &with_fraction).await.0, 201);
+    assert_eq!(
+        fixture.put_block_status("nodes/k2", &with_fraction).await,
+        201
+    );
     let mut graceful = mark_body();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];
@@ -53,9 +56,8 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     );
     graceful["action"] = json!("evacuate");
     let item = fixture
-        .put_block("nodes/k1", &graceful)
+        .put_block_answer("nodes/k1", &graceful)
         .await
-        .1
         .item
         .unwrap();
     let default_policy = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
@@ -86,7 +88,9 @@ async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
         (422, vec!["/items/0/identifier".to_owned()])
     );
     assert_eq!(
-        fixture.put_block("workers/alc_9", &mark_body()).await.0,
+        fixture
+            .put_block_status("workers/alc_9", &mark_body())
+            .await,
         201,
         "workers are not checked"
     );
@@ -94,7 +98,10 @@ async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
     fixture.scheduler.machines.remove("n2");
     fixture.crash_and_restart().await;
     fixture.wait_for_node("n1").await;
-    assert_eq!(fixture.put_block("nodes/n2", &mark_body()).await.0, 201);
+    assert_eq!(
+        fixture.put_block_status("nodes/n2", &mark_body()).await,
+        201
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +126,7 @@ async fn a_removal_honours_if_match() {
             .header(IF_MATCH, tag);
         call.send::<Option<()>>().await
     };
-    assert_eq!(refusal(remove(&tag).await).0, 412);
+    assert_eq!(refusal_status(remove(&tag).await), 412);
     let response = operator
         .call(Method::GET, path.as_str())
         .answer::<BlockView>()
@@ -128,7 +135,7 @@ async fn a_removal_honours_if_match() {
     remove(response.headers[ETAG].to_str().unwrap())
         .await
         .unwrap();
-    assert_eq!(refusal(remove("*").await).0, 404);
+    assert_eq!(refusal_status(remove("*").await), 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,7 +187,7 @@ async fn the_changes_after_a_version_lead_to_the_current_list() {
     assert_eq!(copy, fixture.published_entries().await);
     let future = format!("{ROOT_PATH}/changes?after=1000000");
     assert_eq!(
-        refusal(fixture.viewer().get::<FeedChanges>(&future).await).0,
+        refusal_status(fixture.viewer().get::<FeedChanges>(&future).await),
         410,
         "the version is not in the log"
     );
@@ -252,7 +259,7 @@ async fn each_route_admits_only_its_callers() {
     let report = async |client: hayward_service::Client, body: &Value| {
         client.post::<_, FailureAnswer>(&path, body, None).await
     };
-    assert_eq!(refusal(report(fixture.viewer(), &body).await).0, 403);
+    assert_eq!(refusal_status(report(fixture.viewer(), &body).await), 403);
     report(fixture.scheduler_client(), &body).await.unwrap();
     let invalid = json!({
         "job_id": "", "cause": "", "locations": [], "timestamp": "noon", "cause_code": "a b",
@@ -265,5 +272,5 @@ async fn each_route_admits_only_its_callers() {
         .owner()
         .put::<_, StrategyView>(&path, &strategy)
         .await;
-    assert_eq!(refusal(refused).0, 403);
+    assert_eq!(refusal_status(refused), 403);
 }

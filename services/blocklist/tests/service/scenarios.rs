@@ -9,6 +9,8 @@ mod automatic_blocks;
 mod expiry;
 #[path = "scenarios/owners.rs"]
 mod owners;
+#[path = "scenarios/restart_and_disable.rs"]
+mod restart_and_disable;
 #[path = "scenarios/workers_and_evacuations.rs"]
 mod workers_and_evacuations;
 
@@ -37,6 +39,7 @@ async fn read_effective_block(fixture: &Fixture, worker: &str) -> EffectiveBlock
     fixture.viewer().get(&path).await.unwrap()
 }
 
+/// Adds one item as an owner. The source names the program that found the fault.
 async fn add_as_owner(fixture: &Fixture, source: &str, item: Value) -> BlockBatchAnswer {
     let body = json!({ "items": [item], "source": source });
     let path = format!("{ROOT_PATH}/items");

@@ -3,8 +3,8 @@
 //! rm-scheduler follows `containers` and `requests`. The agent of each node follows its scope of
 //! `desired`.
 
-mod logs;
 pub mod placements;
+mod work_logs;
 
 use hayward_vocabulary::{
     AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -12,7 +12,7 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use logs::{WorkLogs, WorkPiece};
+pub use work_logs::{WorkLogChunk, WorkLogs};
 
 /// Name of the publication of all containers; its keys are allocation ids.
 pub const CONTAINERS: &str = "containers";
@@ -76,6 +76,7 @@ pub struct DesiredEntry {
     pub launch: Launch,
 }
 
+/// The state that the agent should bring a container to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -127,6 +128,7 @@ pub struct Report {
     pub containers: Vec<ContainerReport>,
 }
 
+/// State of one container in a report of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerReport {
     pub id: AllocationId,
@@ -145,6 +147,7 @@ pub struct ContainerReport {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportAnswer {
+    /// Revision at which the report is applied.
     pub revision: u64,
 }
 
@@ -168,6 +171,7 @@ pub struct OutputChunk {
     pub bytes: u64,
 }
 
+/// One container in a response: its published entry, and details for its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerView {
     #[serde(flatten)]

@@ -1,7 +1,7 @@
 //! Placements: requests of external controllers to move and restart processes of services.
 //!
-//! A processor is a process of a service. A host is a node. A resource request asks for the second
-//! allocation that a process needs for a move.
+//! A processor is one process of a service with a stable identity. A host is a node. A resource
+//! request asks for the second allocation that a process needs for a move.
 
 use hayward_vocabulary::{AllocationId, NodeName, Role, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,8 @@ pub struct PlacementOrder {
     /// Allows a host outside the `machines` of the service. Later restarts use only these machines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// Time by the clock of the client. Requests are served in this order. Default: now.
+    /// Time by the clock of the client. Requests are served in the order of these times. Default:
+    /// now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub timestamp: Option<Timestamp>,
@@ -96,23 +97,35 @@ pub enum PlacementPhase {
     Unknown,
 }
 
+/// Reason why a request failed or was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PlacementReason {
+    /// No allocation was granted in time.
     RequestExpired,
+    /// The process did not end in time.
     StopFailed,
+    /// The successor ended before it was running.
     LaunchFailed,
+    /// The granted host could not be used when the successor was to start.
     ConstraintAtLaunch,
+    /// The requested host accepts no new processes.
     DestinationBlocked,
+    /// container-manager was restarted before the process was stopped.
     ManagerRestarted,
+    /// The processor is no longer part of the service.
     JobEnded,
     UnknownProcessor,
+    /// The deployment has ended.
     StaleDeployment,
+    /// An active and its standbys must not share a host.
     StandbyConstraint,
     /// The host is outside the `machines` of the service, and `force` was not set.
     NotAListedMachine,
     NotRunning,
+    /// The processor has no running standby whose host it could take over.
     NoStandby,
+    /// The processor is a worker of a worker pool, which only the owner of the pool may move.
     PoolManaged,
     #[serde(other)]
     Unknown,
@@ -122,9 +135,13 @@ pub enum PlacementReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueuedBecause {
+    /// Another action of the processor is in flight.
     SelfInFlight,
+    /// An action of its active is in flight.
     ActiveInFlight,
+    /// An action of one of its standbys is in flight.
     StandbyInFlight,
+    /// The processor has not started yet.
     NotRunningYet,
     #[serde(other)]
     Unknown,
@@ -190,6 +207,7 @@ pub struct PlacementList {
 pub enum ProcessorState {
     /// It has no allocation yet.
     Waiting,
+    /// Its container was ordered to start, and does not run yet.
     Pending,
     Running,
     /// Its retries are exhausted, and the service continues without it.

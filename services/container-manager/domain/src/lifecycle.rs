@@ -109,10 +109,12 @@ impl Lifecycle {
     /// An ended container leaves the set at once, even if its allocation still exists. Otherwise a
     /// node that lost its journal would run the container again (I3).
     pub fn goal(&self) -> Option<Goal> {
-        match (self.has_ended() || self.held, self.stop_revision) {
-            (true, _) => None,
-            (false, None) => Some(Goal::Run),
-            (false, Some(_)) => Some(Goal::Stop),
+        if self.has_ended() || self.held {
+            return None;
         }
+        Some(match self.stop_revision {
+            None => Goal::Run,
+            Some(_) => Goal::Stop,
+        })
     }
 }

@@ -24,6 +24,7 @@ impl Chunk {
     #[must_use]
     pub fn skip_to(mut self, offset: u64) -> Self {
         let cut = offset.saturating_sub(self.start).min(self.bytes);
+        // Without replaced bytes, offsets in the text are offsets in the output.
         let is_exact = self.text.len() as u64 == self.bytes;
         if let (true, Ok(cut)) = (is_exact, usize::try_from(cut))
             && self.text.is_char_boundary(cut)
@@ -36,13 +37,13 @@ impl Chunk {
     }
 }
 
-/// Returns the part of `chunk` after the first `written` bytes of output, which are already stored.
-/// `None` if the chunk has no such part.
-pub fn new_part(written: u64, chunk: Chunk) -> Option<Chunk> {
-    if chunk.bytes == 0 || chunk.end() <= written {
+/// Returns the part of `chunk` that is not stored yet. The first `stored_bytes` bytes of output are
+/// stored. `None` if the chunk has no such part.
+pub fn unstored_part(stored_bytes: u64, chunk: Chunk) -> Option<Chunk> {
+    if chunk.bytes == 0 || chunk.end() <= stored_bytes {
         return None;
     }
-    let mut chunk = chunk.skip_to(written);
+    let mut chunk = chunk.skip_to(stored_bytes);
     // Postgres text cannot store NUL. NUL is replaced after the cut, because text with
     // replacements cannot be cut.
     if chunk.text.contains('\0') {
@@ -65,15 +66,15 @@ mod tests {
 
     #[test]
     fn repeats_are_dropped_and_overlaps_are_cut() {
-        assert_eq!(new_part(0, chunk(0, "abc")), Some(chunk(0, "abc")));
-        assert_eq!(new_part(3, chunk(0, "abc")), None);
-        assert_eq!(new_part(2, chunk(0, "abcd")), Some(chunk(2, "cd")));
+        assert_eq!(unstored_part(0, chunk(0, "abc")), Some(chunk(0, "abc")));
+        assert_eq!(unstored_part(3, chunk(0, "abc")), None);
+        assert_eq!(unstored_part(2, chunk(0, "abcd")), Some(chunk(2, "cd")));
         assert_eq!(
-            new_part(2, chunk(9, "late")),
+            unstored_part(2, chunk(9, "late")),
             Some(chunk(9, "late")),
             "a gap stays a gap"
         );
-        assert_eq!(new_part(0, chunk(0, "")), None);
+        assert_eq!(unstored_part(0, chunk(0, "")), None);
     }
 
     #[test]
@@ -83,12 +84,12 @@ mod tests {
             bytes: 4,
             text: "a\u{fffd}b".into(),
         };
-        let remaining = new_part(2, lossy).unwrap();
+        let remaining = unstored_part(2, lossy).unwrap();
         assert_eq!(
             (remaining.start, remaining.bytes, remaining.text.as_str()),
             (2, 2, "a\u{fffd}b")
         );
-        let middle = new_part(1, chunk(0, "äb")).unwrap();
+        let middle = unstored_part(1, chunk(0, "äb")).unwrap();
         assert_eq!(
             (middle.start, middle.bytes, middle.text.as_str()),
             (1, 2, "äb")
@@ -97,9 +98,12 @@ mod tests {
 
     #[test]
     fn nul_bytes_are_replaced() {
-        assert_eq!(new_part(0, chunk(0, "a\0b")).unwrap().text, "a\u{fffd}b");
         assert_eq!(
-            new_part(2, chunk(0, "ab\0c")),
+            unstored_part(0, chunk(0, "a\0b")).unwrap().text,
+            "a\u{fffd}b"
+        );
+        assert_eq!(
+            unstored_part(2, chunk(0, "ab\0c")),
             Some(Chunk {
                 bytes: 2,
                 ..chunk(2, "\u{fffd}c")
@@ -114,6 +118,6 @@ mod tests {
             bytes: u64::MAX,
             text: "x".into(),
         };
-        assert!(new_part(5, last).is_some());
+        assert!(unstored_part(5, last).is_some());
     }
 }

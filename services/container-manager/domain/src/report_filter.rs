@@ -1,8 +1,9 @@
 //! Drops reports of an agent that are certainly old.
 //!
 //! An agent numbers its reports within one instance, which is one run of the agent. Two instances
-//! cannot be ordered by their names. The filter may be lost at any time, because [`crate::decide`]
-//! also handles old and repeated reports. The filter only saves work and log lines.
+//! cannot be ordered by their names. The filter may be lost at any time, because
+//! [`decide`](crate::decide()) also handles old and repeated reports. The filter only saves work
+//! and log lines.
 
 use std::collections::VecDeque;
 

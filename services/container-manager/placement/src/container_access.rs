@@ -3,6 +3,7 @@
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
+/// State of a container that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveState {
     /// Reserved for a successor. The container is not in the desired set of its node.

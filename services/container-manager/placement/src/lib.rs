@@ -9,23 +9,27 @@
 //! demand while an action has an open request for the process. A failed action therefore starts
 //! nothing: the action withdraws its request, and the demand applies again (P1).
 
-mod admit;
-mod advance;
+mod action_loop;
+mod action_step;
 mod container_access;
+mod destination;
 mod events;
-mod model;
-mod placement_request;
+mod placement;
 mod placements;
+mod start_queued_request;
 mod status;
-mod step;
+mod submission;
 mod takeover;
+mod time_limits;
 
 pub use container_access::{Environment, LiveContainer, LiveState};
+pub use destination::Destination;
 pub use events::PlacementEvent;
-pub use model::{PlacementRequest, Refusal, Submitted, TimeLimits};
-pub use placement_request::{Placement, Progress, ResourceRequest};
+pub use placement::{Placement, Progress, ResourceRequest};
 pub use placements::Placements;
-pub use status::{Destination, Phase, QueueReason, Reason, Status};
+pub use status::{Phase, QueueReason, Reason, Status};
+pub use submission::{PlacementRequest, Refusal, Submitted};
+pub use time_limits::TimeLimits;
 
 #[cfg(test)]
 mod property_tests;

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::AllocationId;
 
 use crate::events::PlacementEvent;
-use crate::model::Refusal;
-use crate::placement_request::Placement;
-use crate::status::Status;
+use crate::placement::Placement;
 
 #[derive(Debug, Default, Clone)]
 pub struct Placements {
     pub(crate) by_uuid: BTreeMap<String, Placement>,
     /// Ids of placements without a final status.
     open: BTreeSet<String>,
+    /// Sequence number of the next submitted placement.
     next_seq: u64,
     /// Ids of placements that changed since the last [`Self::take_changed`].
     changed: BTreeSet<String>,
@@ -93,21 +92,6 @@ impl Placements {
         let seq = self.next_seq;
         self.next_seq += 1;
         seq
-    }
-
-    /// Withdraws a queued request.
-    ///
-    /// # Errors
-    /// Returns an error if the request does not exist or has started.
-    pub fn withdraw(&mut self, uuid: &str) -> Result<(), Refusal> {
-        let placement = self.by_uuid.get(uuid).ok_or(Refusal::NotFound)?;
-        match placement.status_code {
-            Status::Created if placement.parent_uuid.is_none() => {
-                self.remove(uuid);
-                Ok(())
-            }
-            status => Err(Refusal::AlreadyStarted(status)),
-        }
     }
 
     /// Returns the ids of open placements in order of client timestamp, then of arrival.

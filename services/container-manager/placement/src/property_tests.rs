@@ -1,42 +1,48 @@
 //! Property test: the invariants of placement actions hold after every event of a random sequence.
 //!
-//! Start state: processor `0` with two standbys and processors `1` and `2`, on four hosts.
+//! Start state: processor `0` with its standbys `0-0` and `0-1`, and processors `1` and `2`, on the
+//! four hosts `a` to `d`.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use crate::container_access::{Environment, LiveState};
-use crate::placement_request::Placement;
+use crate::placement::Placement;
 use crate::status::Status;
 use crate::test_fleet::{TestFleet, host, work};
 
+/// An event of the fleet. Numbers are indices into the tables below.
 #[derive(Debug, Clone)]
 enum Event {
-    Submit {
+    SubmitRequest {
         processor: usize,
         destination: usize,
     },
+    /// The scheduler grants the requests of actions.
     GrantRequests,
+    /// The scheduler restarts the processors that are down.
     GrantDemand,
+    /// All nodes carry out their orders.
     RunNodes,
     /// A process ends by itself.
-    Crash(usize),
-    /// A granted container is lost.
+    CrashProcess(usize),
+    /// A granted container that is still held is lost.
     LoseGrant(usize),
     /// Milliseconds pass.
     AdvanceTime(i64),
-    SetClosed {
+    SetHostClosed {
         host: usize,
         is_closed: bool,
     },
     RestartManager,
     /// A processor that is down is declared failed.
-    Fail(usize),
-    Withdraw(usize),
+    FailProcessor(usize),
+    /// The request that the event with this index submitted is withdrawn.
+    WithdrawRequest(usize),
 }
 
-const IDS: [&str; 5] = ["0", "0-0", "0-1", "1", "2"];
+const PROCESSORS: [&str; 5] = ["0", "0-0", "0-1", "1", "2"];
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
 const DESTINATIONS: [&str; 8] = [
     "a",
@@ -50,23 +56,24 @@ const DESTINATIONS: [&str; 8] = [
 ];
 
 fn any_event() -> impl Strategy<Value = Event> {
+    // The numbers on the left are weights: frequent events have a high weight.
     prop_oneof![
-        4 => (0..IDS.len(), 0..DESTINATIONS.len())
-            .prop_map(|(processor, destination)| Event::Submit {
+        4 => (0..PROCESSORS.len(), 0..DESTINATIONS.len())
+            .prop_map(|(processor, destination)| Event::SubmitRequest {
             processor,
             destination,
         }),
         4 => Just(Event::GrantRequests),
         3 => Just(Event::GrantDemand),
         5 => Just(Event::RunNodes),
-        2 => (0..IDS.len()).prop_map(Event::Crash),
+        2 => (0..PROCESSORS.len()).prop_map(Event::CrashProcess),
         1 => (0..8_usize).prop_map(Event::LoseGrant),
         2 => (1..4_000_i64).prop_map(Event::AdvanceTime),
         1 => (0..HOSTS.len(), any::<bool>())
-            .prop_map(|(host, is_closed)| Event::SetClosed { host, is_closed }),
+            .prop_map(|(host, is_closed)| Event::SetHostClosed { host, is_closed }),
         1 => Just(Event::RestartManager),
-        1 => (0..IDS.len()).prop_map(Event::Fail),
-        1 => (0..20_usize).prop_map(Event::Withdraw),
+        1 => (0..PROCESSORS.len()).prop_map(Event::FailProcessor),
+        1 => (0..20_usize).prop_map(Event::WithdrawRequest),
     ]
 }
 
@@ -94,14 +101,14 @@ fn new_fleet(capacity: usize) -> TestFleet {
 
 fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
     match event {
-        Event::Submit {
+        Event::SubmitRequest {
             processor,
             destination,
         } => {
             fleet
                 .submit(
                     &format!("u{index}"),
-                    IDS[*processor],
+                    PROCESSORS[*processor],
                     DESTINATIONS[*destination],
                     None,
                 )
@@ -110,8 +117,11 @@ fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
         Event::GrantRequests => drop(fleet.grant_requests()),
         Event::GrantDemand => fleet.grant_demand(),
         Event::RunNodes => fleet.run_nodes(),
-        Event::Crash(id) => {
-            let live = fleet.env.live_containers(&work(IDS[*id])).into_iter();
+        Event::CrashProcess(id) => {
+            let live = fleet
+                .env
+                .live_containers(&work(PROCESSORS[*id]))
+                .into_iter();
             if let Some(container) = live.filter(|it| it.state != LiveState::Held).last() {
                 fleet.end_container(&container.allocation);
             }
@@ -124,28 +134,28 @@ fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
             }
         }
         Event::AdvanceTime(ms) => fleet.env.now_ms += ms,
-        Event::SetClosed {
+        Event::SetHostClosed {
             host: index,
             is_closed: true,
         } => drop(fleet.env.closed_hosts.insert(host(HOSTS[*index]))),
-        Event::SetClosed {
+        Event::SetHostClosed {
             host: index,
             is_closed: false,
         } => drop(fleet.env.closed_hosts.remove(&host(HOSTS[*index]))),
         Event::RestartManager => fleet.restart(),
-        Event::Fail(id) => {
-            if fleet.env.live_containers(&work(IDS[*id])).is_empty() {
-                fleet.set_failed(IDS[*id], true);
+        Event::FailProcessor(id) => {
+            if fleet.env.live_containers(&work(PROCESSORS[*id])).is_empty() {
+                fleet.set_failed(PROCESSORS[*id], true);
             }
         }
-        Event::Withdraw(index) => drop(fleet.placements.withdraw(&format!("u{index}"))),
+        Event::WithdrawRequest(index) => drop(fleet.placements.withdraw(&format!("u{index}"))),
     }
     fleet.advance();
 }
 
 /// Checks the invariants. `final_placements` has all final placements that an earlier check saw.
 fn check_invariants(fleet: &TestFleet, final_placements: &mut BTreeMap<String, Placement>) {
-    for id in IDS {
+    for id in PROCESSORS {
         let live = fleet.env.live_containers(&work(id));
         let started = live.iter().filter(|it| it.state != LiveState::Held).count();
         assert!(
@@ -210,7 +220,7 @@ proptest! {
             fleet.advance_ms(60_001);
             check_invariants(&fleet, &mut final_placements);
         }
-        for id in IDS {
+        for id in PROCESSORS {
             let failed = fleet.env.processors[&work(id)].failed;
             prop_assert!(failed || fleet.running_host(id).is_some(), "{} does not run again", id);
         }
@@ -220,7 +230,7 @@ proptest! {
             .map(|it| it.response_message.clone())
             .collect();
         // Requests may still wait only if a processor has failed.
-        let any_failed = IDS.iter().any(|id| fleet.env.processors[&work(id)].failed);
+        let any_failed = PROCESSORS.iter().any(|id| fleet.env.processors[&work(id)].failed);
         prop_assert!(open.is_empty() || any_failed, "{open:?}");
     }
 }

@@ -3,15 +3,16 @@
 //!
 //! Start state: hosts `a` to `d`. Processor `0` runs on `a`, its standby `0-0` on `b`, and
 //! processor `1` on `c`; `d` is free.
-//! `fleet.request(uuid, processor, target)` submits a request.
+//! `fleet.request(uuid, processor, destination)` submits a request. The uuids of the requests are
+//! `first`, `second` and so on.
 
 mod failures_and_restarts;
 mod node_loss;
 mod standbys;
 
 use crate::container_access::LiveState;
-use crate::model::{Refusal, Submitted};
 use crate::status::{Phase, QueueReason, Reason, Status};
+use crate::submission::{Refusal, Submitted};
 use crate::test_fleet::{TestFleet, host, work};
 
 use Status::{BadRequest, Created, Failed, InProgress, Succeeded};
@@ -45,9 +46,9 @@ fn assert_refused(fleet: &TestFleet, uuid: &str, reason: Reason) {
 fn a_move_reserves_then_stops_then_starts() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     assert_eq!(
-        (fleet.status("u").0, fleet.phase("u")),
+        (fleet.status("first").0, fleet.phase("first")),
         (InProgress, Some(Phase::Running))
     );
     assert!(
@@ -56,24 +57,24 @@ fn a_move_reserves_then_stops_then_starts() {
     );
     fleet.grant_requests();
     fleet.advance();
-    assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
+    assert_eq!(fleet.phase("first"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
     fleet.advance();
     assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
     fleet.end_container(&old);
     fleet.advance();
-    assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
+    assert_eq!(fleet.phase("first"), Some(Phase::Stopped));
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
     assert_eq!(fleet.env.last_hosts[&work("1")], host("d"));
-    assert_eq!(fleet.placement("u").source_host, Some(host("c")));
+    assert_eq!(fleet.placement("first").source_host, Some(host("c")));
 }
 
 #[test]
 fn a_move_to_the_current_host_restarts_there() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");
-    fleet.request("u", "1", "c");
+    fleet.request("first", "1", "c");
     fleet.grant_requests();
     assert_eq!(
         fleet.env.containers.len(),
@@ -81,28 +82,28 @@ fn a_move_to_the_current_host_restarts_there() {
         "both containers are on one host until the first has ended"
     );
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "c");
+    assert_succeeded(&fleet, "first", "1", "c");
     assert_ne!(fleet.current_container("1"), old);
 }
 
 #[test]
 fn last_seen_restarts_a_running_process_on_its_host() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "LAST_SEEN");
-    assert_eq!(fleet.placement("u").resolved_host.as_deref(), Some("c"));
+    fleet.request("first", "1", "LAST_SEEN");
+    assert_eq!(fleet.placement("first").resolved_host.as_deref(), Some("c"));
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "c");
+    assert_succeeded(&fleet, "first", "1", "c");
 }
 
 #[test]
 fn any_host_may_be_the_current_one() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "ANY_HOST");
+    fleet.request("first", "1", "ANY_HOST");
     fleet.grant_on("c");
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "c");
+    assert_succeeded(&fleet, "first", "1", "c");
     assert_eq!(
-        fleet.placement("u").resolved_host.as_deref(),
+        fleet.placement("first").resolved_host.as_deref(),
         Some("ANY_HOST")
     );
 }
@@ -111,44 +112,44 @@ fn any_host_may_be_the_current_one() {
 fn without_host_affinity_the_target_is_ignored() {
     let mut fleet = TestFleet::standard();
     fleet.set_host_affinity(false);
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     assert_eq!(
-        fleet.placement("u").resolved_host.as_deref(),
+        fleet.placement("first").resolved_host.as_deref(),
         Some("ANY_HOST")
     );
-    assert_eq!(fleet.placement("u").destination_host.to_string(), "d");
+    assert_eq!(fleet.placement("first").destination_host.to_string(), "d");
     fleet.grant_on("a");
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "a");
+    assert_succeeded(&fleet, "first", "1", "a");
 }
 
 #[test]
 fn a_request_that_is_never_granted_expires() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.grant_requests();
     fleet.advance_ms(5_000);
     assert_eq!(
-        fleet.status("u").0,
+        fleet.status("first").0,
         InProgress,
         "it does not expire before its time limit"
     );
     fleet.advance_ms(1);
-    assert_failed(&fleet, "u", Reason::RequestExpired);
+    assert_failed(&fleet, "first", Reason::RequestExpired);
     assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(fleet.env.stops.is_empty());
-    assert_eq!(fleet.placement("u").recovery_host, None);
+    assert_eq!(fleet.placement("first").recovery_host, None);
 }
 
 #[test]
 fn a_failed_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.grant_requests();
     fleet.advance();
     fleet.advance_ms(60_001);
-    assert_failed(&fleet, "u", Reason::StopFailed);
+    assert_failed(&fleet, "first", Reason::StopFailed);
     let has_held = fleet
         .env
         .containers
@@ -159,7 +160,7 @@ fn a_failed_stop_fails_the_move() {
 
 /// Moves `1` to `d` until its successor is ordered to start.
 fn launch_successor(fleet: &mut TestFleet) -> hayward_vocabulary::AllocationId {
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     let successor = fleet.grant_on("d");
     let old = fleet.current_container("1");
     fleet.end_container(&old);
@@ -174,8 +175,8 @@ fn a_failed_launch_on_the_target_fails_the_move() {
     let successor = launch_successor(&mut fleet);
     fleet.end_container(&successor);
     fleet.advance();
-    assert_failed(&fleet, "u", Reason::LaunchFailed);
-    assert_eq!(fleet.placement("u").recovery_host.as_deref(), Some("c"));
+    assert_failed(&fleet, "first", Reason::LaunchFailed);
+    assert_eq!(fleet.placement("first").recovery_host.as_deref(), Some("c"));
     assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
     fleet.run_until_settled();
     assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
@@ -188,9 +189,9 @@ fn a_failed_launch_without_host_affinity_recovers_on_any_host() {
     let successor = launch_successor(&mut fleet);
     fleet.end_container(&successor);
     fleet.advance();
-    assert_failed(&fleet, "u", Reason::LaunchFailed);
+    assert_failed(&fleet, "first", Reason::LaunchFailed);
     assert_eq!(
-        fleet.placement("u").recovery_host.as_deref(),
+        fleet.placement("first").recovery_host.as_deref(),
         Some("ANY_HOST")
     );
     fleet.run_until_settled();
@@ -203,23 +204,27 @@ fn a_failed_restart_after_a_failed_launch_changes_no_status() {
     let successor = launch_successor(&mut fleet);
     fleet.end_container(&successor);
     fleet.advance();
-    let before = fleet.placement("u").clone();
+    let before = fleet.placement("first").clone();
     fleet.grant_demand();
     let restarted = fleet.current_container("1");
     fleet.end_container(&restarted);
     fleet.advance();
-    assert_eq!(*fleet.placement("u"), before, "the status does not change");
+    assert_eq!(
+        *fleet.placement("first"),
+        before,
+        "the status does not change"
+    );
     assert_eq!(fleet.demand(), [work("1")]);
 }
 
 #[test]
 fn a_process_that_ends_before_the_grant_starts_on_the_target() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     let old = fleet.current_container("1");
     fleet.end_container(&old);
     fleet.advance();
-    assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
+    assert_eq!(fleet.phase("first"), Some(Phase::Stopped));
     assert!(
         fleet.demand().is_empty(),
         "the request replaces the demand of the process"
@@ -229,19 +234,19 @@ fn a_process_that_ends_before_the_grant_starts_on_the_target() {
         "its end does not count as a failure"
     );
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
 }
 
 #[test]
 fn a_process_that_ends_before_an_expired_request_is_restarted() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     let old = fleet.current_container("1");
     fleet.end_container(&old);
     fleet.advance_ms(5_001);
-    assert_failed(&fleet, "u", Reason::RequestExpired);
-    assert_eq!(fleet.placement("u").recovery_host.as_deref(), Some("c"));
+    assert_failed(&fleet, "first", Reason::RequestExpired);
+    assert_eq!(fleet.placement("first").recovery_host.as_deref(), Some("c"));
     assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
     fleet.run_until_settled();
     assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
@@ -250,13 +255,13 @@ fn a_process_that_ends_before_an_expired_request_is_restarted() {
 #[test]
 fn an_allocation_lost_during_the_stop_is_requested_again() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     let successor = fleet.grant_on("d");
     let first: Vec<String> = fleet.requests().into_keys().collect();
     fleet.env.now_ms += 4_000;
     fleet.end_container(&successor);
     fleet.advance();
-    assert_eq!(fleet.status("u").0, InProgress);
+    assert_eq!(fleet.status("first").0, InProgress);
     assert_ne!(
         fleet.requests().into_keys().collect::<Vec<_>>(),
         first,
@@ -266,37 +271,40 @@ fn an_allocation_lost_during_the_stop_is_requested_again() {
     fleet.end_container(&old);
     fleet.advance_ms(4_000);
     assert_eq!(
-        fleet.status("u").0,
+        fleet.status("first").0,
         InProgress,
         "the new request has its full time"
     );
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
 }
 
 #[test]
 fn an_unknown_processor_or_a_pool_worker_is_refused() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "7", "d");
-    assert_refused(&fleet, "u", Reason::UnknownProcessor);
-    fleet.request("w", "wp_1.0", "d");
-    assert_refused(&fleet, "w", Reason::PoolManaged);
+    fleet.request("first", "7", "d");
+    assert_refused(&fleet, "first", Reason::UnknownProcessor);
+    fleet.request("third", "wp_1.0", "d");
+    assert_refused(&fleet, "third", Reason::PoolManaged);
 }
 
 #[test]
 fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
-    let first = fleet.placement("u").clone();
-    assert_eq!(fleet.submit("u", "1", "a", None), Err(Refusal::UuidReused));
+    fleet.request("first", "1", "d");
+    let first = fleet.placement("first").clone();
     assert_eq!(
-        fleet.submit("u", "1", "d", Some(7)),
+        fleet.submit("first", "1", "a", None),
         Err(Refusal::UuidReused)
     );
-    let repeated = fleet.submit("u", "1", "d", None);
+    assert_eq!(
+        fleet.submit("first", "1", "d", Some(7)),
+        Err(Refusal::UuidReused)
+    );
+    let repeated = fleet.submit("first", "1", "d", None);
     assert_eq!(repeated, Ok(Submitted::Repeated(first.clone())));
     assert_eq!(
-        *fleet.placement("u"),
+        *fleet.placement("first"),
         first,
         "the first outcome does not change"
     );
@@ -305,17 +313,17 @@ fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
 #[test]
 fn an_ended_deployment_fails_its_requests() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
-    fleet.submit("v", "1", "a", None).unwrap();
+    fleet.request("first", "1", "d");
+    fleet.submit("second", "1", "a", None).unwrap();
     fleet
         .env
         .ended_deployments
         .insert(crate::test_fleet::DEPLOYMENT.to_owned());
     fleet.env.processors.clear();
     fleet.advance();
-    assert_eq!(fleet.status("u"), (Failed, Some(Reason::JobEnded)));
+    assert_eq!(fleet.status("first"), (Failed, Some(Reason::JobEnded)));
     assert_eq!(
-        fleet.status("v"),
+        fleet.status("second"),
         (BadRequest, Some(Reason::StaleDeployment))
     );
     assert!(fleet.env.stops.is_empty() && fleet.requests().is_empty());
@@ -324,21 +332,21 @@ fn an_ended_deployment_fails_its_requests() {
 #[test]
 fn a_second_request_queues_or_is_rejected() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.env.now_ms += 1;
-    fleet.request("v", "1", "a");
+    fleet.request("second", "1", "a");
     assert_eq!(
-        (fleet.status("v").0, fleet.queue_reason("v")),
+        (fleet.status("second").0, fleet.queue_reason("second")),
         (Created, Some(QueueReason::SelfInFlight))
     );
     fleet.run_until_settled();
-    assert_eq!(fleet.status("u").0, Succeeded);
-    assert_succeeded(&fleet, "v", "1", "a");
-    let mut request = fleet.new_request("w", "1", "b", None);
+    assert_eq!(fleet.status("first").0, Succeeded);
+    assert_succeeded(&fleet, "second", "1", "a");
+    let mut request = fleet.new_request("third", "1", "b", None);
     request.reject_if_busy = true;
-    fleet.request("x", "1", "c");
+    fleet.request("fourth", "1", "c");
     let busy = fleet.placements.submit(request, &fleet.env);
-    assert_eq!(busy, Err(Refusal::Busy("x".to_owned())));
+    assert_eq!(busy, Err(Refusal::Busy("fourth".to_owned())));
 }
 
 #[test]
@@ -346,11 +354,17 @@ fn a_request_waits_until_the_process_has_started() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");
     fleet.end_container(&old);
-    fleet.request("u", "1", "d");
-    assert_eq!(fleet.queue_reason("u"), Some(QueueReason::NotRunningYet));
+    fleet.request("first", "1", "d");
+    assert_eq!(
+        fleet.queue_reason("first"),
+        Some(QueueReason::NotRunningYet)
+    );
     fleet.grant_demand();
     fleet.advance();
-    assert_eq!(fleet.queue_reason("u"), Some(QueueReason::NotRunningYet));
+    assert_eq!(
+        fleet.queue_reason("first"),
+        Some(QueueReason::NotRunningYet)
+    );
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
 }

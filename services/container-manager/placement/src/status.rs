@@ -1,8 +1,5 @@
-//! Status, phase, reason and destination of a placement. The API and the rows use the same names.
+//! Status, phase and reasons of a placement. The API and the rows use the same names.
 
-use std::fmt;
-
-use hayward_vocabulary::NodeName;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,10 +11,12 @@ pub enum Status {
     InProgress,
     Succeeded,
     Failed,
+    /// The request was invalid when it was served, and changed nothing.
     BadRequest,
 }
 
 impl Status {
+    /// Returns whether the action on the request has started and has not ended.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Accepted | Self::InProgress)
     }
@@ -38,13 +37,16 @@ impl Status {
     }
 }
 
-/// Progress of the affected process.
+/// Progress of the process that the action moves or restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Phase {
+    /// The process runs: before its stop is ordered, and after its successor has started.
     Running,
     StopInProgress,
+    /// The process has ended, and its successor does not run yet.
     Stopped,
+    /// The process did not end within the time limit.
     StopFailed,
 }
 
@@ -52,19 +54,31 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Reason {
+    /// No allocation was granted in time.
     RequestExpired,
+    /// The process did not end in time.
     StopFailed,
+    /// The successor ended before it was running.
     LaunchFailed,
+    /// The granted host could not be used when the successor was to start.
     ConstraintAtLaunch,
+    /// The requested host accepts no new processes.
     DestinationBlocked,
+    /// container-manager was restarted before the process was stopped.
     ManagerRestarted,
+    /// The processor is no longer part of the service.
     JobEnded,
     UnknownProcessor,
+    /// The deployment has ended.
     StaleDeployment,
+    /// An active and its standbys must not share a host.
     StandbyConstraint,
+    /// The host is outside the `machines` of the service, and `force` was not set.
     NotAListedMachine,
     NotRunning,
+    /// The processor has no running standby whose host it could take over.
     NoStandby,
+    /// The processor is a worker of a worker pool, which only the owner of the pool may move.
     PoolManaged,
 }
 
@@ -101,53 +115,4 @@ pub enum QueueReason {
     StandbyInFlight,
     /// The processor has not started yet.
     NotRunningYet,
-}
-
-/// Target host of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Destination {
-    Host(NodeName),
-    AnyHost,
-    LastSeen,
-    ForceRestartLastSeen,
-    Standby,
-}
-
-pub const ANY_HOST: &str = "ANY_HOST";
-const KEYWORDS: [&str; 4] = [ANY_HOST, "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"];
-
-impl TryFrom<String> for Destination {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            ANY_HOST => Ok(Self::AnyHost),
-            "LAST_SEEN" => Ok(Self::LastSeen),
-            "FORCE_RESTART_LAST_SEEN" => Ok(Self::ForceRestartLastSeen),
-            "STANDBY" => Ok(Self::Standby),
-            _ => match NodeName::new(text) {
-                Ok(host) => Ok(Self::Host(host)),
-                Err(error) => Err(format!("{error}; or one of {}", KEYWORDS.join(", "))),
-            },
-        }
-    }
-}
-
-impl From<Destination> for String {
-    fn from(destination: Destination) -> Self {
-        destination.to_string()
-    }
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host(host) => host.as_str(),
-            Self::AnyHost => ANY_HOST,
-            Self::LastSeen => KEYWORDS[1],
-            Self::ForceRestartLastSeen => KEYWORDS[2],
-            Self::Standby => KEYWORDS[3],
-        })
-    }
 }

@@ -1,4 +1,4 @@
-//! `STANDBY`: an active takes over the host of one of its standbys.
+//! The destination `STANDBY`: an active takes over the host of one of its standbys.
 //!
 //! Two child actions run in sequence: the standby moves away, then the active moves in. The
 //! takeover is the parent of both, and counts as the action in flight of the active until both
@@ -9,9 +9,10 @@ use hayward_vocabulary::{NodeName, Role, WorkId};
 use crate::container_access::{
     Environment, LiveState, current_container, is_unlisted, last_known_host, partners,
 };
-use crate::placement_request::{Placement, Progress};
+use crate::destination::Destination;
+use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
-use crate::status::{Destination, Phase, QueueReason, Reason, Status};
+use crate::status::{Phase, QueueReason, Reason, Status};
 
 /// Returns the running standby with the lowest number whose host accepts the active, and that host.
 pub fn choose_standby(placement: &Placement, env: &impl Environment) -> Option<(WorkId, NodeName)> {
@@ -45,6 +46,7 @@ pub fn begin(
         return placement;
     };
     let now = env.now();
+    // The standby must leave the hosts of the whole group, because the group shares no host.
     let group = partners(env, &placement.processor_id)
         .into_iter()
         .map(|(work, _)| work);
@@ -74,6 +76,7 @@ pub fn begin(
     placement
 }
 
+/// The fields in which a child placement differs from its parent.
 struct ChildSpec {
     /// Position in the sequence: 1 or 2.
     number: u8,
@@ -127,6 +130,7 @@ pub fn step(
         );
         return placement;
     };
+    // The second child is created once the first one has succeeded.
     match second {
         None if first.status_code == Status::Succeeded => {
             let spec = ChildSpec {

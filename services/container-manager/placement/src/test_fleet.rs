@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
+use crate::TimeLimits;
 use crate::container_access::{Environment, LiveContainer, LiveState, conflicting_partner};
-use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
-use crate::placement_request::Placement;
+use crate::destination::Destination;
+use crate::placement::Placement;
 use crate::placements::Placements;
-use crate::status::{Destination, Phase, QueueReason, Reason, Status};
+use crate::status::{Phase, QueueReason, Reason, Status};
+use crate::submission::{PlacementRequest, Refusal, Submitted};
 
 pub const LIMITS: TimeLimits = TimeLimits {
     request_timeout_ms: 5_000,
@@ -65,7 +67,7 @@ pub fn host(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-pub fn destination(text: &str) -> Destination {
+pub fn parse_destination(text: &str) -> Destination {
     Destination::try_from(text.to_owned()).unwrap()
 }
 
@@ -270,8 +272,8 @@ impl TestFleet {
     }
 
     /// Submits a request and advances all actions.
-    pub fn request(&mut self, uuid: &str, id: &str, target: &str) {
-        self.submit(uuid, id, target, None).unwrap();
+    pub fn request(&mut self, uuid: &str, id: &str, destination: &str) {
+        self.submit(uuid, id, destination, None).unwrap();
         self.advance();
     }
 
@@ -279,10 +281,10 @@ impl TestFleet {
         &mut self,
         uuid: &str,
         id: &str,
-        target: &str,
+        destination: &str,
         expiry_ms: Option<u64>,
     ) -> Result<Submitted, Refusal> {
-        let request = self.new_request(uuid, id, target, expiry_ms);
+        let request = self.new_request(uuid, id, destination, expiry_ms);
         self.placements.submit(request, &self.env)
     }
 
@@ -290,7 +292,7 @@ impl TestFleet {
         &self,
         uuid: &str,
         id: &str,
-        target: &str,
+        destination: &str,
         expiry_ms: Option<u64>,
     ) -> PlacementRequest {
         PlacementRequest {
@@ -301,7 +303,7 @@ impl TestFleet {
             } else {
                 work(id)
             },
-            destination_host: destination(target),
+            destination_host: parse_destination(destination),
             request_expiry_ms: expiry_ms,
             force: self.force,
             timestamp: self.env.now(),

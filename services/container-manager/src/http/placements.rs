@@ -25,7 +25,7 @@ use utoipa_axum::routes;
 use super::{Api, owner_filter_for_reads};
 use crate::command::{
     Command, OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, PlacementReply, Refusal,
-    SubmittedRequest,
+    SubmissionResult, SubmittedRequest,
 };
 
 const REVISION_HEADER: HeaderName = HeaderName::from_static("hayward-revision");
@@ -184,7 +184,7 @@ async fn submit(
         }
         problem
     })?;
-    let (is_new, view) = submitted.value;
+    let SubmissionResult { is_new, placement } = submitted.value;
     let status = if is_new && !dry_run {
         StatusCode::ACCEPTED
     } else {
@@ -192,14 +192,14 @@ async fn submit(
     };
     let location = format!(
         "/v1/deployments/{}/placements/{}",
-        view.deployment_id, view.uuid
+        placement.deployment_id, placement.uuid
     );
     let headers = [
         (header::LOCATION, location),
-        (header::ETAG, validation::etag(&view)),
+        (header::ETAG, validation::etag(&placement)),
         (REVISION_HEADER, submitted.revision.to_string()),
     ];
-    Ok((status, headers, Json(view)).into_response())
+    Ok((status, headers, Json(placement)).into_response())
 }
 
 /// Show one request and its status.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
-use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
+use hayward_container_manager_api::{ContainerState, WorkLogChunk, WorkLogs};
 use hayward_container_manager_domain::LogCursor;
 use hayward_publication::publisher::MAX_WAIT;
 use hayward_service::http::problem::{Code, Problem};
@@ -90,7 +90,7 @@ pub async fn read_work_logs(
     let mut reader = WorkLogReader::new(&api, work, user, options).await?;
     loop {
         let logs = reader.read(&api).await?;
-        let has_changes = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        let has_changes = !(logs.chunks.is_empty() && logs.ended.is_empty());
         if has_changes || Instant::now() >= deadline {
             return Ok(Json(logs));
         }
@@ -175,6 +175,7 @@ impl WorkLogReader {
             let since_offsets = work_output::load_offsets_since(&api.pool, &ids, time).await;
             start_offsets.push(since_offsets.map_err(database_problem)?);
         }
+        // A container without such output starts at the end of what it has written.
         for head in heads {
             let start_offset = |offsets: &BTreeMap<String, u64>| {
                 offsets
@@ -183,7 +184,11 @@ impl WorkLogReader {
                     .unwrap_or(head.written)
             };
             let offset = start_offsets.iter().map(start_offset).max().unwrap_or(0);
-            self.cursor.0.entry(head.entry.id).or_default().offset = offset;
+            self.cursor
+                .positions
+                .entry(head.entry.id)
+                .or_default()
+                .offset = offset;
         }
         Ok(())
     }
@@ -224,7 +229,7 @@ impl WorkLogReader {
         let mut positions: BTreeMap<_, _> = positions.collect();
         let heads_by_id: BTreeMap<&AllocationId, &OutputHead> =
             heads.iter().map(|head| (&head.entry.id, head)).collect();
-        let mut pieces = Vec::new();
+        let mut log_chunks = Vec::new();
         for ReadChunk {
             container,
             arrived_at,
@@ -239,7 +244,7 @@ impl WorkLogReader {
             let missed_bytes = chunk.start.saturating_sub(position.offset);
             let chunk = chunk.skip_to(position.offset);
             position.offset = chunk.end();
-            pieces.push(WorkPiece {
+            log_chunks.push(WorkLogChunk {
                 container,
                 work: head.entry.work.clone(),
                 node: head.entry.node.clone(),
@@ -257,7 +262,7 @@ impl WorkLogReader {
             };
             // The output of the container is no longer stored.
             if !head.has_output && position.offset < head.written {
-                pieces.push(deleted_output_piece(head, position.offset));
+                log_chunks.push(deleted_output_chunk(head, position.offset));
                 position.offset = head.written;
             }
             if has_ended(head) && !position.ended && position.offset >= head.written {
@@ -265,9 +270,9 @@ impl WorkLogReader {
                 ended.push(head.entry.clone());
             }
         }
-        self.cursor = LogCursor(positions);
+        self.cursor = LogCursor { positions };
         WorkLogs {
-            pieces,
+            chunks: log_chunks,
             ended,
             live,
             left_out,
@@ -280,9 +285,9 @@ fn has_ended(head: &OutputHead) -> bool {
     head.entry.state == ContainerState::Ended
 }
 
-/// Creates an empty piece that counts the output which is no longer stored.
-fn deleted_output_piece(head: &OutputHead, offset: u64) -> WorkPiece {
-    WorkPiece {
+/// Creates an empty chunk that counts the output which is no longer stored.
+fn deleted_output_chunk(head: &OutputHead, offset: u64) -> WorkLogChunk {
+    WorkLogChunk {
         container: head.entry.id.clone(),
         work: head.entry.work.clone(),
         node: head.entry.node.clone(),

@@ -1,6 +1,6 @@
 //! Tests of the working set: updates of allocations, reports of agents, and removed containers.
 
-mod exclusive;
+mod exclusive_work;
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn empty_ledger() -> Ledger {
 
 fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -> Rows {
     let mut batch = Batch::default();
-    ledger.absorb_allocations(update, &moment(revision), &mut batch);
+    ledger.apply_allocation_update(update, &moment(revision), &mut batch);
     batch.rows
 }
 

@@ -10,7 +10,8 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use super::ledger_environment::LedgerEnvironment;
 use crate::command::{
-    OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, Refusal, SubmittedRequest, Target,
+    OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, Refusal, SubmissionResult,
+    SubmittedRequest, Target,
 };
 use crate::ledger::Ledger;
 use crate::model::Rows;
@@ -86,14 +87,14 @@ impl Ledger {
         }
     }
 
-    /// Submits a request. The boolean is true if the request is new.
+    /// Submits a request, and takes its first steps.
     pub(crate) fn submit_placement(
         &mut self,
         request: SubmittedRequest,
         owner: &OwnerFilter,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(bool, PlacementView), Refusal> {
+    ) -> Result<SubmissionResult, Refusal> {
         let (deployment, processor) = self.resolve_target(&request.processor, owner)?;
         let user = self.placements.deployments[&deployment].user.clone();
         let uuid = request.uuid.clone();
@@ -125,8 +126,9 @@ impl Ledger {
         };
         // Actions are advanced in the same batch, so that the response shows the current status.
         self.advance_placements(moment, batch);
-        let view = self.placements.actions.get(&uuid).map(to_placement_view);
-        Ok((is_new, view.ok_or(Refusal::NotFound(uuid))?))
+        let placement = self.placements.actions.get(&uuid).map(to_placement_view);
+        let placement = placement.ok_or(Refusal::NotFound(uuid))?;
+        Ok(SubmissionResult { is_new, placement })
     }
 
     /// Returns the deployment and the processor that a request is about.
@@ -342,7 +344,11 @@ fn to_placement_view(placement: &placement::Placement) -> PlacementView {
 }
 
 /// Converts an enum to the one of the API, which has the same names.
-fn to_api_enum<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
+fn to_api_enum<Internal, Api>(value: Option<Internal>) -> Option<Api>
+where
+    Internal: serde::Serialize,
+    Api: serde::de::DeserializeOwned,
+{
     let json = serde_json::to_value(value?).ok()?;
     serde_json::from_value(json).ok()
 }

@@ -12,14 +12,14 @@ pub fn count_event(event: &PlacementEvent) {
         [PLACEMENT_HOST.with(value)]
     };
     match event {
-        PlacementEvent::Requested { preferred } => {
-            PLACEMENT_REQUESTS.add(1, &host_attribute(*preferred));
+        PlacementEvent::Requested { names_host } => {
+            PLACEMENT_REQUESTS.add(1, &host_attribute(*names_host));
         }
-        PlacementEvent::Matched { preferred } => {
-            PLACEMENT_MATCHES.add(1, &host_attribute(*preferred));
+        PlacementEvent::Matched { names_host } => {
+            PLACEMENT_MATCHES.add(1, &host_attribute(*names_host));
         }
-        PlacementEvent::Expired { preferred } => {
-            PLACEMENT_EXPIRATIONS.add(1, &host_attribute(*preferred));
+        PlacementEvent::Expired { names_host } => {
+            PLACEMENT_EXPIRATIONS.add(1, &host_attribute(*names_host));
         }
         PlacementEvent::Failed(reason) => {
             let reason = PLACEMENT_REASON.with(reason.as_str());

@@ -14,6 +14,7 @@ use crate::model::{Container, to_api_state};
 
 type DecodeError = Box<dyn std::error::Error + Send + Sync>;
 
+/// One row, with the types of its columns.
 struct Row {
     id: String,
     work: String,
@@ -30,7 +31,9 @@ struct Row {
     state: String,
     epoch: i64,
     ordered_at_ms: i64,
+    /// Revision of the first report by which the node had started the container.
     launched: Option<i64>,
+    /// Revision at which the node was ordered to stop the container.
     stop: Option<i64>,
     orphan: bool,
     pid: Option<i64>,
@@ -160,25 +163,23 @@ pub async fn insert(
     }
     let columns = Columns::from_containers(rows)?;
     let text_column = |get: fn(&Container) -> &str| -> Vec<String> {
-        rows.values()
-            .map(|container| get(container).to_owned())
-            .collect()
+        rows.values().map(|it| get(it).to_owned()).collect()
     };
     let int_column = |get: fn(&Container) -> i64| -> Vec<i64> { rows.values().map(get).collect() };
     let sizes: Vec<String> = rows
         .values()
-        .map(|c| to_json(&c.size))
+        .map(|container| to_json(&container.size))
         .collect::<Result<_, _>>()?;
     let launches: Vec<Option<String>> = rows
         .values()
-        .map(|c| c.launch.as_deref().map(to_json).transpose())
+        .map(|container| container.launch.as_deref().map(to_json).transpose())
         .collect::<Result<_, _>>()?;
-    let exclusive: Vec<bool> = rows.values().map(|c| c.exclusive).collect();
+    let exclusive: Vec<bool> = rows.values().map(|container| container.exclusive).collect();
     let predecessors: Vec<Option<String>> = rows
         .values()
-        .map(|c| c.predecessor.as_ref().map(ToString::to_string))
+        .map(|container| container.predecessor.as_ref().map(ToString::to_string))
         .collect();
-    let requests: Vec<Option<String>> = rows.values().map(|c| c.request.clone()).collect();
+    let requests = rows.values().map(|container| container.request.clone());
     sqlx::query!(
         "insert into container (id, work, kind, user_name, node, incarnation, size, launch, state,
                                 epoch, ordered_at_ms, exit, exclusive, held, predecessor, request)
@@ -191,21 +192,21 @@ pub async fn insert(
              as new (id, work, kind, user_name, node, incarnation, size, launch, state, epoch,
                      ordered_at_ms, exit, exclusive, held, predecessor, request)",
         &columns.id,
-        &text_column(|c| c.work.as_str()),
-        &text_column(|c| kind_name(c)),
-        &text_column(|c| c.user.as_str()),
-        &text_column(|c| c.node.as_str()),
-        &int_column(|c| to_i64(c.lifecycle.incarnation)),
+        &text_column(|container| container.work.as_str()),
+        &text_column(|container| kind_name(container)),
+        &text_column(|container| container.user.as_str()),
+        &text_column(|container| container.node.as_str()),
+        &int_column(|container| to_i64(container.lifecycle.incarnation)),
         &sizes,
         &launches as &[Option<String>],
         &columns.state,
         &columns.epoch,
-        &int_column(|c| c.ordered_at.unix_ms()),
+        &int_column(|container| container.ordered_at.unix_ms()),
         &columns.exit as &[Option<String>],
         &exclusive,
         &columns.held,
         &predecessors as &[Option<String>],
-        &requests as &[Option<String>],
+        &requests.collect::<Vec<_>>() as &[Option<String>],
     )
     .execute(tx)
     .await

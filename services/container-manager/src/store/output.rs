@@ -1,11 +1,11 @@
-//! The tables `output_head` and `output`: the stored output of containers.
+//! The tables `output_head` (bytes of output per container) and `output` (its stored chunks).
 //!
 //! Output is a log: no decision depends on it and it is not published. It therefore bypasses the
 //! committer. Appending is idempotent, so a replica that has lost its lease does no harm.
 
 use std::collections::BTreeMap;
 
-use hayward_container_manager_domain::{Chunk, new_part};
+use hayward_container_manager_domain::{Chunk, unstored_part};
 use hayward_vocabulary::{AllocationId, NodeName};
 use sqlx::PgPool;
 
@@ -23,6 +23,7 @@ pub async fn append(
 ) -> Result<Vec<(String, String)>, sqlx::Error> {
     let ids: Vec<String> = chunks.keys().map(ToString::to_string).collect();
     let mut tx = pool.begin().await?;
+    // Rows are created and locked in order of id, so that two concurrent writers cannot deadlock.
     sqlx::query!(
         "insert into output_head (id)
          select id from container where id = any($1) and node = $2 order by id
@@ -66,17 +67,19 @@ struct NewRows {
     start: Vec<i64>,
     bytes: Vec<i64>,
     text: Vec<String>,
+    /// Ids of the containers whose output grew.
     heads: Vec<String>,
+    /// Bytes of output written so far by each of these containers.
     written: Vec<i64>,
 }
 
 impl NewRows {
-    /// Adds the part of the chunks after the first `stored` bytes. Returns whether there is such a
-    /// part.
-    fn push(&mut self, id: &str, stored: u64, chunks: &[Chunk]) -> bool {
-        let mut written = stored;
+    /// Adds the part of the chunks after the first `stored_bytes` bytes. Returns whether there is
+    /// such a part.
+    fn push(&mut self, id: &str, stored_bytes: u64, chunks: &[Chunk]) -> bool {
+        let mut written = stored_bytes;
         for chunk in chunks {
-            let Some(chunk) = new_part(written, chunk.clone()) else {
+            let Some(chunk) = unstored_part(written, chunk.clone()) else {
                 continue;
             };
             written = chunk.end();
@@ -85,11 +88,11 @@ impl NewRows {
             self.bytes.push(to_i64(chunk.bytes));
             self.text.push(chunk.text);
         }
-        if written > stored {
+        if written > stored_bytes {
             self.heads.push(id.to_owned());
             self.written.push(to_i64(written));
         }
-        written > stored
+        written > stored_bytes
     }
 
     async fn write(&self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {

@@ -8,7 +8,7 @@ use hayward_service::client::{Client, ClientError};
 use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
-use super::agent::{Agent, container_report};
+use super::fake_agent::{FakeAgent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
@@ -29,7 +29,9 @@ async fn users_see_their_own_containers() {
     let mut allocation_of_bob = allocation("alc_2", "n2");
     allocation_of_bob.user = UserName::new("bob").unwrap();
     fixture.scheduler.publish(&allocation_of_bob);
-    fixture.until("both", |all| all.len() == 2).await;
+    fixture
+        .wait_until("both containers are published", |all| all.len() == 2)
+        .await;
 
     let list_ids = async |user: &str, query: &str| -> Vec<String> {
         let path = format!("/v1/containers{query}");
@@ -66,7 +68,9 @@ async fn each_principal_reads_only_what_its_role_allows() {
     let mut allocation_of_bob = allocation("alc_2", "n2");
     allocation_of_bob.user = UserName::new("bob").unwrap();
     fixture.scheduler.publish(&allocation_of_bob);
-    fixture.until("both", |all| all.len() == 2).await;
+    fixture
+        .wait_until("both containers are published", |all| all.len() == 2)
+        .await;
 
     let (ann, agent) = (fixture.client("ann"), fixture.client("agent-n1"));
     let rm_scheduler = fixture.client("rm-scheduler");
@@ -107,9 +111,11 @@ async fn each_principal_reads_only_what_its_role_allows() {
 async fn an_agent_reports_only_its_own_node() {
     let fixture = Fixture::new().await;
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
-    fixture.until_state("alc_1", ContainerState::Ordered).await;
+    fixture
+        .wait_for_state("alc_1", ContainerState::Ordered)
+        .await;
     let revision = fixture.revision();
-    let mut agent_n1 = Agent::new(&fixture, "n1");
+    let mut agent_n1 = FakeAgent::new(&fixture, "n1");
     let mut other_incarnation = container_report("alc_1", ContainerState::Ended);
     other_incarnation.incarnation = 2;
     agent_n1
@@ -120,11 +126,13 @@ async fn an_agent_reports_only_its_own_node() {
         .await;
     assert_eq!(fixture.revision(), revision);
 
-    let mut agent_n2 = Agent::new(&fixture, "n2");
+    let mut agent_n2 = FakeAgent::new(&fixture, "n2");
     let foreign = agent_n2.next_report(vec![container_report("alc_1", ContainerState::Ended)]);
     let refused = agent_n2.send(&foreign).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    fixture.until_state("alc_1", ContainerState::Ordered).await;
+    fixture
+        .wait_for_state("alc_1", ContainerState::Ordered)
+        .await;
     agent_n2.node = "n1";
     let forged = agent_n2.next_report(vec![]);
     let refused = agent_n2.send(&forged).await.unwrap_err();

@@ -21,11 +21,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+struct PublishedEntry {
+    /// Revision of the last change.
+    revision: u64,
+    /// `None` if the entry was removed.
+    value: Option<Value>,
+}
+
 #[derive(Default)]
 struct Publication {
-    /// Revision of the last change and value of each key. The value is `None` if the key was
-    /// removed.
-    entries: BTreeMap<String, (u64, Option<Value>)>,
+    /// Entries by key. A removed entry is retained without a value.
+    entries: BTreeMap<String, PublishedEntry>,
     revision: u64,
 }
 
@@ -34,6 +40,7 @@ pub struct FakeScheduler {
     address: SocketAddr,
     /// Publications by name.
     publications: Arc<Mutex<BTreeMap<String, Publication>>>,
+    /// Number of changes of all publications. It wakes waiting requests.
     changes: watch::Sender<u64>,
 }
 
@@ -104,11 +111,10 @@ impl FakeScheduler {
     }
 
     pub fn change_allocation(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
-        let json = self.publications.lock()[ALLOCATIONS].entries[id]
-            .1
-            .clone()
-            .unwrap();
-        let mut entry = serde_json::from_value(json).unwrap();
+        let value = self.publications.lock()[ALLOCATIONS].entries[id]
+            .value
+            .clone();
+        let mut entry = serde_json::from_value(value.unwrap()).unwrap();
         change(&mut entry);
         self.publish(&entry);
     }
@@ -134,12 +140,14 @@ impl FakeScheduler {
         });
     }
 
-    fn set_entry(&self, name: &str, key: String, entry: Option<Value>) {
+    fn set_entry(&self, name: &str, key: String, value: Option<Value>) {
         let mut publications = self.publications.lock();
         let publication = publications.entry(name.to_owned()).or_default();
         publication.revision += 1;
         let revision = publication.revision;
-        publication.entries.insert(key, (revision, entry));
+        publication
+            .entries
+            .insert(key, PublishedEntry { revision, value });
         self.changes.send_modify(|changes| *changes += 1);
     }
 
@@ -157,11 +165,11 @@ impl FakeScheduler {
             changed: BTreeMap::new(),
             removed: Vec::new(),
         };
-        for (key, (revision, entry)) in &publication.entries {
-            match entry {
-                _ if since.is_some_and(|since| *revision <= since) => {}
-                Some(entry) => {
-                    update.changed.insert(key.clone(), entry.clone());
+        for (key, entry) in &publication.entries {
+            match &entry.value {
+                _ if since.is_some_and(|since| entry.revision <= since) => {}
+                Some(value) => {
+                    update.changed.insert(key.clone(), value.clone());
                 }
                 None if since.is_some() => update.removed.push(key.clone()),
                 None => {}

@@ -1,4 +1,5 @@
-//! One container-manager with a fake rm-scheduler, and tokens for fake agents and other callers.
+//! Fixture of all tests: one container-manager with its own database, a fake rm-scheduler, and
+//! tokens for fake agents and other callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,12 +34,18 @@ fn schema() -> Schema<'static> {
     }
 }
 
+/// A running container-manager, in its own runtime so that it can be killed.
+struct RunningService {
+    runtime: Runtime,
+    publisher: Arc<Publisher>,
+}
+
 pub struct Fixture {
     pub scheduler: FakeScheduler,
     settings: Settings,
     keys: Keys,
-    /// Runtime, publisher and shutdown of the service. `None` while it is killed.
-    running: Option<(Runtime, Arc<Publisher>, Shutdown)>,
+    /// `None` while the service is killed.
+    running: Option<RunningService>,
     url: String,
     _database: TestDatabase,
     _folder: tempfile::TempDir,
@@ -111,10 +118,9 @@ impl Fixture {
     pub async fn start(&mut self) {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        let shutdown = Shutdown::new();
-        let (settings, service_shutdown) = (self.settings.clone(), shutdown.clone());
+        let settings = self.settings.clone();
         let started = runtime.spawn(async move {
-            let running = start(settings, service_shutdown).await.unwrap();
+            let running = start(settings, Shutdown::new()).await.unwrap();
             let handles = (running.address, running.publisher.clone());
             tokio::spawn(running.wait_until_stopped());
             handles
@@ -128,13 +134,13 @@ impl Fixture {
         tokio::time::timeout(TIME_LIMIT, becomes_leader)
             .await
             .expect("container-manager becomes the leader");
-        self.running = Some((runtime, publisher, shutdown));
+        self.running = Some(RunningService { runtime, publisher });
     }
 
     /// Kills container-manager without a last commit. Its lease is not released.
     pub fn kill(&mut self) {
-        if let Some((runtime, ..)) = self.running.take() {
-            runtime.shutdown_background();
+        if let Some(service) = self.running.take() {
+            service.runtime.shutdown_background();
         }
     }
 
@@ -144,10 +150,7 @@ impl Fixture {
     }
 
     pub fn revision(&self) -> u64 {
-        self.running
-            .as_ref()
-            .map(|(_, publisher, _)| publisher.revision())
-            .unwrap()
+        self.running.as_ref().unwrap().publisher.revision()
     }
 
     pub fn client(&self, name: &str) -> Client {
@@ -179,7 +182,7 @@ impl Fixture {
     }
 
     /// Waits until the published containers meet a condition.
-    pub async fn until(
+    pub async fn wait_until(
         &self,
         description: &str,
         condition: impl Fn(&BTreeMap<String, ContainerEntry>) -> bool,
@@ -208,11 +211,12 @@ impl Fixture {
             .unwrap_or_else(|_| panic!("not within the time limit: {description}"))
     }
 
-    pub async fn until_state(&self, id: &str, state: ContainerState) -> ContainerEntry {
+    /// Waits until a published container has a state.
+    pub async fn wait_for_state(&self, id: &str, state: ContainerState) -> ContainerEntry {
         let has_state = |all: &BTreeMap<String, ContainerEntry>| {
             all.get(id).is_some_and(|entry| entry.state == state)
         };
-        self.until(&format!("{id} {state:?}"), has_state)
+        self.wait_until(&format!("{id} {state:?}"), has_state)
             .await
             .remove(id)
             .unwrap()

@@ -25,7 +25,9 @@ async fn the_invariants_of_container_manager_hold() {
     use RuleResult::Holds;
     let fixture = Fixture::new().await;
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
-    fixture.until("one", |all| all.len() == 1).await;
+    fixture
+        .wait_until("the container is published", |all| all.len() == 1)
+        .await;
     let invariants: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
     // Audit records form a chain, nothing is late, and nothing exceeds its limit.
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];

@@ -1,4 +1,4 @@
-//! Output of single containers.
+//! Output of single containers: reports of agents, reads, limits, and refusals.
 
 use hayward_container_manager_api::{ContainerState, Logs, OutputChunk, OutputReport};
 use hayward_publication::audit::AuditPage;
@@ -7,7 +7,7 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 
-use super::agent::{Agent, container_report};
+use super::fake_agent::{FakeAgent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::{Fixture, TIME_LIMIT};
 
@@ -21,7 +21,7 @@ fn chunk(id: &str, offset: u64, text: &str) -> OutputChunk {
     }
 }
 
-async fn write_output(agent: &Agent, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
+async fn write_output(agent: &FakeAgent, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
     let path = format!("/v1/nodes/{}/output", agent.node);
     agent.client.put(&path, &OutputReport { chunks }).await
 }
@@ -36,7 +36,7 @@ async fn read_logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
 }
 
 /// Writes a chunk of `alc_1` after the other tasks had a turn.
-async fn write_output_later(agent: &Agent, offset: u64, text: &str) {
+async fn write_output_later(agent: &FakeAgent, offset: u64, text: &str) {
     tokio::task::yield_now().await;
     write_output(agent, vec![chunk("alc_1", offset, text)])
         .await
@@ -46,16 +46,14 @@ async fn write_output_later(agent: &Agent, offset: u64, text: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_stored_once_in_order_and_outlives_its_container() {
     let mut fixture = Fixture::new().await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.scheduler.publish(&allocation("alc_2", "n2"));
-    agent
-        .until("alc_1", |desired| desired.contains_key("alc_1"))
+    agent.wait_for_container("alc_1").await;
+    fixture
+        .wait_for_state("alc_2", ContainerState::Ordered)
         .await;
-    fixture.until_state("alc_2", ContainerState::Ordered).await;
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Running)])
-        .await;
+    agent.report_state("alc_1", ContainerState::Running).await;
 
     write_output(
         &agent,
@@ -95,12 +93,12 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
 
     fixture.restart().await;
     let mut agent = agent.reconnect(&fixture);
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Ended)])
-        .await;
+    agent.report_state("alc_1", ContainerState::Ended).await;
     fixture.scheduler.remove("alc_1");
     fixture
-        .until("archived", |all| !all.contains_key("alc_1"))
+        .wait_until("the container is archived", |all| {
+            !all.contains_key("alc_1")
+        })
         .await;
     // The end may be reported before the last output. A waiting reader receives that output too.
     let waiting = read_logs(&fixture, "alc_1", "?offset=18&wait=25");
@@ -123,11 +121,11 @@ async fn only_the_newest_output_is_stored() {
         settings.trim_ms = 20;
     })
     .await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
         fixture.scheduler.publish(&allocation(id, "n1"));
     }
-    agent.until("three", |desired| desired.len() == 3).await;
+    agent.wait_for_container_count(3).await;
     let size = 32 * 1024_u64;
     let text = "x".repeat(32 * 1024);
     for index in 0..10 {
@@ -156,11 +154,11 @@ async fn only_the_newest_output_is_stored() {
             .unwrap();
     }
     for id in ["alc_1", "alc_2"] {
-        agent
-            .report(vec![container_report(id, ContainerState::Ended)])
-            .await;
+        agent.report_state(id, ContainerState::Ended).await;
         fixture.scheduler.remove(id);
-        fixture.until("archived", |all| !all.contains_key(id)).await;
+        fixture
+            .wait_until("the container is archived", |all| !all.contains_key(id))
+            .await;
     }
     until("the container archived first is deleted", async || {
         fixture
@@ -176,7 +174,7 @@ async fn only_the_newest_output_is_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_over_a_limit_is_refused_with_a_pointer() {
     let fixture = Fixture::new().await;
-    let agent = Agent::new(&fixture, "n1");
+    let agent = FakeAgent::new(&fixture, "n1");
     let refusals = [
         (
             vec![
@@ -214,13 +212,13 @@ fn status_and_pointers(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_about_another_nodes_container_is_refused_and_audited() {
     let fixture = Fixture::new().await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.scheduler.publish(&allocation("alc_2", "n2"));
-    agent
-        .until("alc_1", |desired| desired.contains_key("alc_1"))
+    agent.wait_for_container("alc_1").await;
+    fixture
+        .wait_for_state("alc_2", ContainerState::Ordered)
         .await;
-    fixture.until_state("alc_2", ContainerState::Ordered).await;
 
     let reports = ["alc_1", "alc_2"].map(|id| container_report(id, ContainerState::Running));
     let report = agent.next_report(reports.to_vec());
@@ -235,14 +233,14 @@ async fn a_report_about_another_nodes_container_is_refused_and_audited() {
         status_and_pointers(refused),
         (403, vec!["/chunks/0/id".to_owned()])
     );
-    let until_ordered = |id| fixture.until_state(id, ContainerState::Ordered);
-    let (own, other) = tokio::join!(until_ordered("alc_1"), until_ordered("alc_2"));
+    let wait_until_ordered = |id| fixture.wait_for_state(id, ContainerState::Ordered);
+    let (own, other) = tokio::join!(wait_until_ordered("alc_1"), wait_until_ordered("alc_2"));
     assert_eq!((own.node.as_str(), other.node.as_str()), ("n1", "n2"));
 
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Running)])
+    agent.report_state("alc_1", ContainerState::Running).await;
+    fixture
+        .wait_for_state("alc_1", ContainerState::Running)
         .await;
-    fixture.until_state("alc_1", ContainerState::Running).await;
     let auditor = fixture.client("auditor");
     let routes = ["/v1/nodes/{node}/report", "/v1/nodes/{node}/output"];
     until("both refusals are in the audit log", async || {

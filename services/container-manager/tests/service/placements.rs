@@ -6,7 +6,7 @@ use hayward_container_manager_api::placements::{
     PlacementList, PlacementPhase, PlacementReason, PlacementStatus, PlacementView, ProcessorList,
     ProcessorState, QueuedBecause, ResourceRequestList,
 };
-use hayward_container_manager_api::{ContainerState, Goal, RequestEntry};
+use hayward_container_manager_api::{ContainerState, RequestEntry};
 use hayward_publication::Update;
 use hayward_rm_scheduler_api::{AllocationEntry, ProcessorEntry};
 use hayward_service::Code;
@@ -16,7 +16,7 @@ use hayward_vocabulary::{Processor, Role, WorkKind};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::agent::{Agent, container_report};
+use super::fake_agent::FakeAgent;
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
@@ -45,7 +45,7 @@ pub fn service_allocation(id: &str, node: &str) -> AllocationEntry {
 }
 
 /// Starts a service: svc_1.0 of the user ann runs on n1 in container alc_1.
-pub async fn running_service() -> (Fixture, Agent) {
+pub async fn running_service() -> (Fixture, FakeAgent) {
     let fixture = Fixture::new().await;
     fixture
         .scheduler
@@ -53,14 +53,12 @@ pub async fn running_service() -> (Fixture, Agent) {
     fixture
         .scheduler
         .publish(&service_allocation("alc_1", "n1"));
-    let mut agent = Agent::new(&fixture, "n1");
-    agent
-        .until("the order", |all| all.contains_key("alc_1"))
+    let mut agent = FakeAgent::new(&fixture, "n1");
+    agent.wait_for_container("alc_1").await;
+    agent.report_state("alc_1", ContainerState::Running).await;
+    fixture
+        .wait_for_state("alc_1", ContainerState::Running)
         .await;
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Running)])
-        .await;
-    fixture.until_state("alc_1", ContainerState::Running).await;
     until("the process is published as running", async || {
         let list: ProcessorList = fixture
             .client("ann")
@@ -89,14 +87,14 @@ pub async fn show_placement(fixture: &Fixture, uuid: &str) -> PlacementView {
     fixture.client("ann").get(&path).await.unwrap()
 }
 
-async fn until_phase(fixture: &Fixture, uuid: &str, phase: PlacementPhase) {
+async fn wait_for_phase(fixture: &Fixture, uuid: &str, phase: PlacementPhase) {
     until(&format!("{phase:?}"), async || {
         (show_placement(fixture, uuid).await.phase == Some(phase)).then_some(())
     })
     .await;
 }
 
-pub async fn until_final(fixture: &Fixture, uuid: &str) -> PlacementView {
+pub async fn wait_until_final(fixture: &Fixture, uuid: &str) -> PlacementView {
     until("a final status", async || {
         let view = show_placement(fixture, uuid).await;
         view.status_code.is_final().then_some(view)
@@ -135,11 +133,9 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
     let request = grant(&fixture, "alc_2", "n2").await;
     assert_eq!(request.host.unwrap().as_str(), "n2");
     assert_eq!(request.predecessor.unwrap().as_str(), "alc_1");
-    old_agent
-        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
-        .await;
-    until_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
-    let mut new_agent = Agent::new(&fixture, "n2");
+    old_agent.wait_for_stop_order("alc_1").await;
+    wait_for_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
+    let mut new_agent = FakeAgent::new(&fixture, "n2");
     new_agent.poll(0).await;
     assert!(
         new_agent.desired.is_empty(),
@@ -152,17 +148,13 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
         .unwrap();
     assert_eq!(list.requests[0].granted.as_ref().unwrap().as_str(), "alc_2");
 
-    old_agent
-        .report(vec![container_report("alc_1", ContainerState::Ended)])
-        .await;
+    old_agent.report_state("alc_1", ContainerState::Ended).await;
+    new_agent.wait_for_container("alc_2").await;
+    wait_for_phase(&fixture, &view.uuid, PlacementPhase::Stopped).await;
     new_agent
-        .until("the start", |all| all.contains_key("alc_2"))
+        .report_state("alc_2", ContainerState::Running)
         .await;
-    until_phase(&fixture, &view.uuid, PlacementPhase::Stopped).await;
-    new_agent
-        .report(vec![container_report("alc_2", ContainerState::Running)])
-        .await;
-    let done = until_final(&fixture, &view.uuid).await;
+    let done = wait_until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded);
     assert_eq!(done.final_host.unwrap().as_str(), "n2");
     assert!(
@@ -180,7 +172,7 @@ async fn an_expired_request_releases_a_late_grant() {
     let body = json!({ "destination_host": "n2", "request_expiry_ms": 50 });
     let view = submit(&fixture, body).await.unwrap();
     let entry = open_requests(&fixture).await;
-    let view = until_final(&fixture, &view.uuid).await;
+    let view = wait_until_final(&fixture, &view.uuid).await;
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
     // A container that is granted after the withdrawal is held, and then released.
@@ -189,15 +181,15 @@ async fn an_expired_request_releases_a_late_grant() {
     late.request = entry.first().map(|it| it.id.clone());
     fixture.scheduler.publish(&late);
     fixture
-        .until("the late container is published", |all| {
+        .wait_until("the late container is published", |all| {
             all.contains_key("alc_2")
         })
         .await;
-    let mut new_agent = Agent::new(&fixture, "n2");
+    let mut new_agent = FakeAgent::new(&fixture, "n2");
     new_agent.poll(0).await;
     assert!(new_agent.desired.is_empty());
     fixture.scheduler.vacate("alc_2", false);
-    fixture.until_state("alc_2", ContainerState::Ended).await;
+    fixture.wait_for_state("alc_2", ContainerState::Ended).await;
     assert_eq!(
         fixture
             .show_container("ann", "alc_1")
@@ -221,30 +213,24 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     assert_eq!(queued.status_code, PlacementStatus::Created);
     assert_eq!(queued.queued_because, Some(QueuedBecause::SelfInFlight));
     grant(&fixture, "alc_2", "n2").await;
-    until_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
+    wait_for_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
     fixture.restart().await;
     let mut old_agent = old_agent.reconnect(&fixture);
-    old_agent
-        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
-        .await;
-    old_agent
-        .report(vec![container_report("alc_1", ContainerState::Ended)])
-        .await;
-    let mut new_agent = Agent::new(&fixture, "n2");
-    new_agent
-        .until("the start", |all| all.contains_key("alc_2"))
-        .await;
+    old_agent.wait_for_stop_order("alc_1").await;
+    old_agent.report_state("alc_1", ContainerState::Ended).await;
+    let mut new_agent = FakeAgent::new(&fixture, "n2");
+    new_agent.wait_for_container("alc_2").await;
     fixture.restart().await;
     let mut new_agent = new_agent.reconnect(&fixture);
     new_agent
-        .report(vec![container_report("alc_2", ContainerState::Running)])
+        .report_state("alc_2", ContainerState::Running)
         .await;
-    let done = until_final(&fixture, &view.uuid).await;
+    let done = wait_until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded, "{done:?}");
     // The queued request has started, and is not granted yet.
-    until_phase(&fixture, &queued.uuid, PlacementPhase::Running).await;
+    wait_for_phase(&fixture, &queued.uuid, PlacementPhase::Running).await;
     fixture.restart().await;
-    let done = until_final(&fixture, &queued.uuid).await;
+    let done = wait_until_final(&fixture, &queued.uuid).await;
     assert_eq!(done.reason_code, Some(PlacementReason::ManagerRestarted));
     assert!(open_requests(&fixture).await.is_empty());
     let stored = show_placement(&fixture, &view.uuid).await;
@@ -345,7 +331,7 @@ async fn invalid_requests_have_distinct_errors() {
 async fn blocked_hosts_and_ended_deployments_are_refused() {
     let (fixture, _old_agent) = running_service().await;
     fixture.scheduler.close_node("n2");
-    until("the refusal", async || {
+    until("the request is refused", async || {
         let view = submit(&fixture, json!({ "destination_host": "n2" }))
             .await
             .unwrap();
@@ -440,4 +426,23 @@ async fn an_unlisted_host_is_refused_at_once() {
     );
     let requested = open_requests(&fixture).await.remove(0);
     assert!(requested.force && requested.host.unwrap().as_str() == "n2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_request_shows_the_reason_of_the_scheduler() {
+    let (fixture, _old_agent) = running_service().await;
+    let body = json!({ "destination_host": "n2", "request_expiry_ms": 2_000 });
+    let view = submit(&fixture, body).await.unwrap();
+    let request = open_requests(&fixture).await.remove(0);
+    let mut entry = processor_entry("svc_1.0", "ann", "dep_1");
+    let reason = "node n2 has 1 of 2 quanta free".to_owned();
+    entry.waits.insert(request.id, reason.clone());
+    fixture.scheduler.publish_processor(&entry);
+    let view = wait_until_final(&fixture, &view.uuid).await;
+    assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
+    assert!(view.response_message.ends_with(&reason), "{view:?}");
+    until("the request is withdrawn", async || {
+        open_requests(&fixture).await.is_empty().then_some(())
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! Restarts of container-manager and of the database.
+//! Restarts of container-manager and of the database, and a second replica.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -6,18 +6,18 @@ use hayward_service::Code;
 use hayward_testkit::{TestServer, until};
 use hayward_vocabulary::{Exit, ExitCause};
 
-use super::agent::{Agent, container_report};
+use super::fake_agent::{FakeAgent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     let mut fixture = Fixture::new().await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
         fixture.scheduler.publish(&allocation(id, "n1"));
     }
-    agent.until("three", |desired| desired.len() == 3).await;
+    agent.wait_for_container_count(3).await;
     let epoch = agent.desired["alc_1"].epoch;
     let late = agent.next_report(vec![]);
     agent
@@ -39,15 +39,19 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     assert_eq!(unaffected.entry, before["alc_1"]);
     // The restarted container-manager has no report filter. An old report still has no effect.
     agent.send(&late).await.unwrap();
-    fixture.until_state("alc_2", ContainerState::Stopping).await;
-    fixture.until_state("alc_3", ContainerState::Stopping).await;
+    fixture
+        .wait_for_state("alc_2", ContainerState::Stopping)
+        .await;
+    fixture
+        .wait_for_state("alc_3", ContainerState::Stopping)
+        .await;
     assert_eq!(
         fixture.published_containers().await["alc_1"],
         before["alc_1"]
     );
 
     agent
-        .until("stops", |all| {
+        .wait_until("the stops are ordered", |all| {
             all["alc_2"].goal == Goal::Stop && all["alc_3"].goal == Goal::Stop
         })
         .await;
@@ -59,9 +63,7 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
 
     // The agent was restarted too; its journal has alc_1 and alc_2, and alc_3 was never started.
     let mut agent = agent.restart("second");
-    agent
-        .until("three again", |desired| desired.len() == 3)
-        .await;
+    agent.wait_for_container_count(3).await;
     let running = container_report("alc_1", ContainerState::Running);
     agent
         .report(vec![
@@ -70,7 +72,7 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
         ])
         .await;
     let all = fixture
-        .until("alc_3 archived", |all| !all.contains_key("alc_3"))
+        .wait_until("alc_3 is archived", |all| !all.contains_key("alc_3"))
         .await;
     assert_eq!(all["alc_1"], before["alc_1"]);
     assert_eq!(
@@ -83,7 +85,7 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     assert_eq!(fixture.published_containers().await["alc_2"], all["alc_2"]);
     fixture.scheduler.remove("alc_2");
     fixture
-        .until("alc_2 archived", |all| !all.contains_key("alc_2"))
+        .wait_until("alc_2 is archived", |all| !all.contains_key("alc_2"))
         .await;
 }
 
@@ -91,7 +93,9 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
 async fn a_second_replica_responds_with_standby() {
     let fixture = Fixture::new().await;
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
-    fixture.until_state("alc_1", ContainerState::Ordered).await;
+    fixture
+        .wait_for_state("alc_1", ContainerState::Ordered)
+        .await;
     let second = fixture.standby_client().await;
     let refused = second
         .get::<serde_json::Value>("/v1/containers")
@@ -104,15 +108,13 @@ async fn a_second_replica_responds_with_standby() {
 async fn a_database_crash_loses_no_report() {
     let server = TestServer::start().await;
     let fixture = Fixture::with_server(&server).await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
-    agent
-        .until("alc_1", |desired| desired.contains_key("alc_1"))
+    agent.wait_for_container("alc_1").await;
+    agent.report_state("alc_1", ContainerState::Running).await;
+    let running = fixture
+        .wait_for_state("alc_1", ContainerState::Running)
         .await;
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Running)])
-        .await;
-    let running = fixture.until_state("alc_1", ContainerState::Running).await;
 
     server.kill().await;
     let report = agent.next_report(vec![container_report("alc_1", ContainerState::Ended)]);
@@ -126,45 +128,43 @@ async fn a_database_crash_loses_no_report() {
         agent.send(&report).await.ok()
     })
     .await;
-    let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
+    let ended = fixture.wait_for_state("alc_1", ContainerState::Ended).await;
     assert_eq!(
         (ended.work, ended.exit.unwrap().code),
         (running.work, Some(3))
     );
-    fixture.until_state("alc_2", ContainerState::Ordered).await;
+    fixture
+        .wait_for_state("alc_2", ContainerState::Ordered)
+        .await;
 }
 
 /// The flag `exclusive` survives a restart of container-manager (I4).
 #[tokio::test(flavor = "multi_thread")]
 async fn exclusive_work_ended_by_the_lease_is_attributed_to_the_node() {
     let mut fixture = Fixture::new().await;
-    let mut agent = Agent::new(&fixture, "n1");
+    let mut agent = FakeAgent::new(&fixture, "n1");
     fixture.scheduler.publish(&AllocationEntry {
         exclusive: true,
         ..allocation("alc_1", "n1")
     });
     fixture.scheduler.publish(&allocation("alc_2", "n1"));
-    agent.until("two", |desired| desired.len() == 2).await;
+    agent.wait_for_container_count(2).await;
     fixture.kill();
     fixture.start().await;
     let mut agent = agent.reconnect(&fixture).restart("second");
-    agent.until("two again", |desired| desired.len() == 2).await;
+    agent.wait_for_container_count(2).await;
     assert!(agent.desired["alc_1"].exclusive && !agent.desired["alc_2"].exclusive);
 
     // The node had seen the stop, but the expired lease ended the container.
-    agent
-        .report(vec![container_report("alc_1", ContainerState::Running)])
-        .await;
+    agent.report_state("alc_1", ContainerState::Running).await;
     fixture.scheduler.vacate("alc_1", false);
-    agent
-        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
-        .await;
+    agent.wait_for_stop_order("alc_1").await;
     let mut ended = container_report("alc_1", ContainerState::Ended);
     ended.exit = Some(Exit::of(
         ExitCause::Node,
         "the lease of its node has expired",
     ));
     agent.report(vec![ended]).await;
-    let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
+    let ended = fixture.wait_for_state("alc_1", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Node);
 }

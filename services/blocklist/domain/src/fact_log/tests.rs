@@ -2,6 +2,7 @@
 
 use hayward_vocabulary::UserName;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 use crate::node_fact::Attempt;
@@ -10,7 +11,7 @@ pub(crate) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn new_fact(kind: NodeFact, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
+fn new_fact(kind: FactKind, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
     Fact {
         key: key.to_owned(),
         kind,
@@ -33,7 +34,7 @@ fn new_attempt(work: &str, user: &str, cause: ExitCause, cause_class: Option<&st
 
 pub(crate) fn failed_attempt(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact {
     new_fact(
-        NodeFact::Failure,
+        FactKind::Failure,
         work,
         at,
         Some(new_attempt(work, user, cause, None)),
@@ -42,15 +43,15 @@ pub(crate) fn failed_attempt(work: &str, user: &str, cause: ExitCause, at: i64) 
 
 pub(crate) fn failure_with_class(cause_class: &str, at: i64) -> Fact {
     let attempt = new_attempt("job_9", "cy", ExitCause::LaunchFailed, Some(cause_class));
-    new_fact(NodeFact::Failure, cause_class, at, Some(attempt))
+    new_fact(FactKind::Failure, cause_class, at, Some(attempt))
 }
 
 pub(crate) fn successful_attempt(work: &str, user: &str, at: i64) -> Fact {
     let attempt = new_attempt(work, user, ExitCause::Success, None);
-    new_fact(NodeFact::Success, work, at, Some(attempt))
+    new_fact(FactKind::Success, work, at, Some(attempt))
 }
 
-pub(crate) fn node_fact(kind: NodeFact, at: i64) -> Fact {
+pub(crate) fn node_fact(kind: FactKind, at: i64) -> Fact {
     new_fact(kind, "node", at, None)
 }
 
@@ -119,10 +120,10 @@ fn a_launch_that_succeeds_on_another_node_counts_against_the_node() {
         count_failures_against_a(&[failure.clone(), success.clone(), failure_on_c]),
         0
     );
-    let mut failure_after_start = failure;
-    failure_after_start.1.attempt.as_mut().unwrap().has_run = true;
+    let (node, mut failure_after_start) = failure;
+    failure_after_start.attempt.as_mut().unwrap().has_run = true;
     assert_eq!(
-        count_failures_against_a(&[failure_after_start, success]),
+        count_failures_against_a(&[(node, failure_after_start), success]),
         0,
         "a program that ran may fail because of its input"
     );
@@ -170,7 +171,9 @@ fn cause_classes_count_at_once_unless_the_image_fails_on_another_node() {
 #[test]
 fn failures_of_one_node_loss_count_as_one_event() {
     let loss = |work: &str, at| ("a", failed_attempt(work, "ann", ExitCause::Node, at));
-    let facts: Vec<_> = (1..=9).map(|n| loss(&format!("job_{n}"), 50)).collect();
+    let facts: Vec<_> = (1..=9)
+        .map(|number| loss(&format!("job_{number}"), 50))
+        .collect();
     let window = Window {
         end: Timestamp::from_unix_ms(60_000),
         ms: 60_000,
@@ -218,33 +221,41 @@ fn spent_and_old_facts_no_longer_count() {
     );
 }
 
+/// Generates the outcome of an attempt on one of three nodes.
+fn any_fact() -> impl Strategy<Value = (&'static str, Fact)> {
+    let causes = vec![
+        ExitCause::LaunchFailed,
+        ExitCause::UserError,
+        ExitCause::Node,
+        ExitCause::Intended,
+        ExitCause::Success,
+        ExitCause::Unknown,
+    ];
+    let works = vec!["job_0", "job_1", "job_2", "job_3"];
+    (
+        select(vec!["a", "b", "c"]),
+        select(works),
+        select(vec!["ann", "bob", "cy"]),
+        select(causes),
+        0..100_i64,
+    )
+        .prop_map(|(node, work, user, cause, at)| {
+            let fact = if cause == ExitCause::Success {
+                successful_attempt(work, user, at)
+            } else {
+                failed_attempt(work, user, cause, at)
+            };
+            (node, fact)
+        })
+}
+
+/// Generates facts with distinct keys.
 fn any_facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
-    let fact = (0..3_usize, 0..4_usize, 0..3_usize, 0..6_usize, 0..100_i64);
-    proptest::collection::vec(fact, 0..20).prop_map(|tuples| {
-        let facts =
-            tuples
-                .into_iter()
-                .enumerate()
-                .map(|(number, (node, work, user, cause, at))| {
-                    let cause = [
-                        ExitCause::LaunchFailed,
-                        ExitCause::UserError,
-                        ExitCause::Node,
-                        ExitCause::Intended,
-                        ExitCause::Success,
-                        ExitCause::Unknown,
-                    ][cause];
-                    let work = format!("job_{work}");
-                    let user = ["ann", "bob", "cy"][user];
-                    let mut fact = if cause == ExitCause::Success {
-                        successful_attempt(&work, user, at)
-                    } else {
-                        failed_attempt(&work, user, cause, at)
-                    };
-                    fact.key = format!("{number}");
-                    (["a", "b", "c"][node], fact)
-                });
-        facts.collect()
+    proptest::collection::vec(any_fact(), 0..20).prop_map(|mut facts| {
+        for (number, (_, fact)) in facts.iter_mut().enumerate() {
+            fact.key = number.to_string();
+        }
+        facts
     })
 }
 

@@ -37,15 +37,15 @@ fn failure_count_needs_enough_recent_failures_from_enough_jobs() {
     let two_failures = [node_failure("job_1", 900), node_failure("job_1", 950)];
     assert_eq!(proposals(&failure_count_rule(1), &two_failures), []);
     let three_failures = [two_failures.to_vec(), vec![node_failure("job_2", 990)]].concat();
-    let proposed = proposals(&failure_count_rule(1), &three_failures);
-    assert_eq!(proposed[0].cause, "3 failures in 600 ms");
+    let expected = Proposal {
+        action: Action::Mark,
+        duration_ms: 60_000,
+        cause: "3 failures in 600 ms".to_owned(),
+        source: "strategy:failure-count".to_owned(),
+    };
     assert_eq!(
-        (
-            proposed[0].action,
-            proposed[0].duration_ms,
-            proposed[0].source.as_str()
-        ),
-        (Action::Mark, 60_000, "strategy:failure-count")
+        proposals(&failure_count_rule(1), &three_failures),
+        [expected]
     );
     assert_eq!(proposals(&failure_count_rule(2), &three_failures).len(), 1);
     assert_eq!(
@@ -98,10 +98,11 @@ fn start_failures_count_only_attempts_that_never_ran() {
         window_ms: 300,
         duration_ms: 5,
     };
-    let mut facts = [node_failure("job_1", 900), node_failure("job_2", 950)];
-    assert_eq!(proposals(&rule, &facts).len(), 1);
-    facts[0].1.attempt.as_mut().unwrap().has_run = true;
-    assert_eq!(proposals(&rule, &facts), []);
+    let (first, second) = (node_failure("job_1", 900), node_failure("job_2", 950));
+    assert_eq!(proposals(&rule, &[first.clone(), second.clone()]).len(), 1);
+    let (node, mut failed_after_start) = first;
+    failed_after_start.attempt.as_mut().unwrap().has_run = true;
+    assert_eq!(proposals(&rule, &[(node, failed_after_start), second]), []);
 }
 
 #[test]
@@ -146,8 +147,8 @@ fn flapping_counts_losses_of_contact_that_end() {
         window_ms: 900,
         duration_ms: 5,
     };
-    let loss = |at| ("a", node_fact(NodeFact::LostContact, at));
-    let contact = |at| ("a", node_fact(NodeFact::Contact, at));
+    let loss = |at| ("a", node_fact(FactKind::LostContact, at));
+    let contact = |at| ("a", node_fact(FactKind::Contact, at));
     assert_eq!(proposals(&rule, &[loss(900), contact(910), loss(920)]), []);
     let regained = [loss(900), contact(910), loss(920), contact(930)];
     assert_eq!(
@@ -159,7 +160,7 @@ fn flapping_counts_losses_of_contact_that_end() {
 #[test]
 fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
     let mut slow = failed_attempt("job_7", "ann", ExitCause::Unknown, 900);
-    slow.kind = NodeFact::Slow;
+    slow.kind = FactKind::Slow;
     let proposed = proposals(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
     assert_eq!(
         (proposed[0].source.as_str(), proposed[0].duration_ms),
@@ -186,7 +187,7 @@ fn a_chain_is_the_union_of_its_rules() {
         .map(|index| node_failure("job_1", 900 + index))
         .collect();
     let mut slow = failed_attempt("job_7", "ann", ExitCause::Unknown, 900);
-    slow.kind = NodeFact::Slow;
+    slow.kind = FactKind::Slow;
     facts.push(("a", slow));
     assert_eq!(proposals(&chain, &facts).len(), 2);
     assert_eq!(chain.longest_window_ms(), SINGLE_FACT_WINDOW_MS);

@@ -1,4 +1,4 @@
-//! Scenarios of adding blocks: each outcome, and the entry that is published.
+//! Scenarios of adding blocks: each outcome, the entry that is published, and blocks for one job.
 
 use hayward_blocklist_api::{BlockAction, BlockOutcome, ChangeKind, EvacuationPolicy};
 use hayward_testkit::until;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{evacuate_body, mark_body, with_merge};
 use crate::fake_scheduler::evacuation_progress;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_is_marked() {
@@ -52,7 +52,7 @@ async fn a_different_end_without_merge_is_a_conflict() {
     let (_, first) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     for body in [mark_body(90_000), mark_body(30_000), evacuate_body()] {
         assert_eq!(
-            fixture.expect_refusal("nodes/k1", &body).await.0,
+            fixture.expect_refusal_status("nodes/k1", &body).await,
             409,
             "{body}"
         );
@@ -107,7 +107,7 @@ async fn a_mark_does_not_weaken_an_evacuation() {
     fixture.put_block("nodes/k1", &evacuate_body()).await;
     let mut same = with_merge(mark_body(1));
     same["cause"] = json!("ECC errors");
-    assert_eq!(fixture.put_block("nodes/k1", &same).await.0, 200);
+    assert_eq!(fixture.put_block_status("nodes/k1", &same).await, 200);
     let (status, result) = fixture
         .put_block("nodes/k1", &with_merge(mark_body(1)))
         .await;
@@ -142,4 +142,37 @@ async fn an_upgrade_keeps_the_later_end() {
     .await;
     assert_eq!(view.progress.unwrap().remaining, 0);
     assert_eq!(view.item.end, end, "the node remains blocked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_of_one_job_does_not_affect_other_jobs() {
+    let fixture = Fixture::new().await;
+    let mut body = mark_body(60_000);
+    body["scope"] = json!("JOB:job_1");
+    assert_eq!(fixture.put_block_status("nodes/k1", &body).await, 201);
+    let published = fixture.published_entries().await;
+    let entry = &published["node/k1@job_1"];
+    assert_eq!(entry.job, Some("job_1".parse().unwrap()));
+    assert_eq!(
+        refusal_status(fixture.read_block("nodes/k1").await),
+        404,
+        "the item is not for the cluster"
+    );
+    fixture
+        .read_block("nodes/k1?scope=JOB:job_1")
+        .await
+        .unwrap();
+    assert_eq!(
+        refusal_status(fixture.read_block("nodes/k1?scope=JOB:job_2").await),
+        404
+    );
+    assert_eq!(
+        fixture
+            .put_block_status("nodes/k1", &mark_body(60_000))
+            .await,
+        201,
+        "the items have different keys"
+    );
+    fixture.unblock("nodes/k1?scope=JOB:job_1").await;
+    assert_eq!(fixture.published_entries().await.len(), 1);
 }

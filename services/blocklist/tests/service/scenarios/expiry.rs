@@ -6,7 +6,7 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{add_as_owner, mark_body};
-use crate::fixture::{Fixture, ROOT_PATH, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_is_unblocked_once_at_its_end() {
@@ -26,7 +26,7 @@ async fn an_item_is_unblocked_once_at_its_end() {
     );
     assert!(fixture.published_entries().await.is_empty());
     assert!(fixture.overview().await.nodes.is_empty());
-    assert_eq!(refusal(fixture.read_block("nodes/k1").await).0, 404);
+    assert_eq!(refusal_status(fixture.read_block("nodes/k1").await), 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,9 @@ async fn a_request_has_at_most_one_end_and_permanent_must_be_explicit() {
     let mut with_two_ends = mark_body(1);
     with_two_ends["end_timestamp"] = json!(SystemClock.now());
     assert_eq!(
-        fixture.expect_refusal("nodes/k1", &with_two_ends).await.0,
+        fixture
+            .expect_refusal_status("nodes/k1", &with_two_ends)
+            .await,
         422,
         "an end and a duration exclude each other (scenario 24)"
     );
@@ -63,9 +65,8 @@ async fn a_request_has_at_most_one_end_and_permanent_must_be_explicit() {
     );
     let without_end = json!({ "action": "MARK_BLOCKLISTED", "cause": "x" });
     let item = fixture
-        .put_block("nodes/k1", &without_end)
+        .put_block_answer("nodes/k1", &without_end)
         .await
-        .1
         .item
         .unwrap();
     assert_eq!(
@@ -75,9 +76,8 @@ async fn a_request_has_at_most_one_end_and_permanent_must_be_explicit() {
     );
     let permanent = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "permanent": true });
     let item = fixture
-        .put_block("nodes/k2", &permanent)
+        .put_block_answer("nodes/k2", &permanent)
         .await
-        .1
         .item
         .unwrap();
     assert_eq!(item.end, None);

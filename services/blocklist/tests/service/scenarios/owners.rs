@@ -1,14 +1,13 @@
-//! Scenarios of owners that keep a copy of the list, of items for one job, of restarts, and of a
-//! disabled blocklist.
+//! Scenarios of owners: they keep a copy of the list, announce their copies again, and block the
+//! same node.
 
 use hayward_blocklist::Settings;
-use hayward_blocklist_api::{BlockAnswer, BlockOverview, ChangeReason, StrategyView};
-use hayward_testkit::until;
+use hayward_blocklist_api::{BlockOverview, ChangeReason};
 use serde_json::json;
 
 use super::{add_as_owner, evacuate_body, mark_body};
 use crate::fake_scheduler::node_entry;
-use crate::fixture::{Fixture, ROOT_PATH, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_reads_the_list_once_and_then_its_changes() {
@@ -57,7 +56,7 @@ async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
     );
     assert_eq!(stale.results[0].reason.as_deref(), Some("STALE_COPY"));
     assert_eq!(
-        refusal(fixture.read_block("nodes/k3").await).0,
+        refusal_status(fixture.read_block("nodes/k3").await),
         404,
         "a copy does not restore a removed item (BL-6)"
     );
@@ -67,107 +66,6 @@ async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
         (201, 1),
         "a new item is added (scenario 20)"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restart_loses_nothing() {
-    let mut fixture = Fixture::new().await;
-    let mut graceful = evacuate_body();
-    graceful["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 90_000 });
-    graceful["scope"] = json!("JOB:job_1");
-    fixture.put_block("nodes/k1", &graceful).await;
-    fixture.put_block("nodes/k2", &mark_body(60_000)).await;
-    fixture.unblock("nodes/k2").await;
-    fixture.set_strategy("flapping", json!({ "n": 7 })).await;
-    let (before, overview) = (fixture.published_entries().await, fixture.overview().await);
-    fixture.crash_and_restart().await;
-    assert_eq!(fixture.published_entries().await, before);
-    let items: Vec<_> = fixture
-        .overview()
-        .await
-        .nodes
-        .into_iter()
-        .map(|view| view.item)
-        .collect();
-    assert_eq!(
-        items,
-        overview
-            .nodes
-            .into_iter()
-            .map(|view| view.item)
-            .collect::<Vec<_>>()
-    );
-    let (_, added) = fixture.put_block("nodes/k2", &mark_body(60_000)).await;
-    assert_eq!(added.item.unwrap().removal_no, 1);
-    let path = format!("{ROOT_PATH}/strategy");
-    let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
-    assert_eq!(
-        (strategy.name.as_str(), &strategy.parameters["n"]),
-        ("flapping", &json!(7))
-    );
-    assert_eq!(strategy.by.as_deref(), Some("ann"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_disabled_blocklist_is_empty() {
-    let mut fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark_body(600_000)).await;
-    fixture
-        .restart_with(|settings| settings.enabled = false)
-        .await;
-    assert!(
-        until("the publication is empty (BL-10)", async || {
-            fixture.published_entries().await.is_empty().then_some(true)
-        })
-        .await
-    );
-    let overview = fixture.overview().await;
-    assert!(overview.nodes.is_empty());
-    let operator = fixture.operator();
-    let path = format!("{ROOT_PATH}/nodes/k2");
-    let refused = operator.put::<_, BlockAnswer>(&path, &mark_body(1)).await;
-    let error = refused.unwrap_err();
-    let problem = error.problem().unwrap();
-    assert_eq!(problem.status().as_u16(), 409);
-    assert_eq!(problem.code.as_str(), "blocklist_disabled");
-    assert!(fixture.changes(overview.version).await.changes.is_empty());
-    fixture
-        .restart_with(|settings| settings.enabled = true)
-        .await;
-    fixture
-        .until_entry("node/k1", "the item is published again", |_| true)
-        .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_item_of_one_job_does_not_affect_other_jobs() {
-    let fixture = Fixture::new().await;
-    let mut body = mark_body(60_000);
-    body["scope"] = json!("JOB:job_1");
-    assert_eq!(fixture.put_block("nodes/k1", &body).await.0, 201);
-    let published = fixture.published_entries().await;
-    let entry = &published["node/k1@job_1"];
-    assert_eq!(entry.job, Some("job_1".parse().unwrap()));
-    assert_eq!(
-        refusal(fixture.read_block("nodes/k1").await).0,
-        404,
-        "the item is not for the cluster"
-    );
-    fixture
-        .read_block("nodes/k1?scope=JOB:job_1")
-        .await
-        .unwrap();
-    assert_eq!(
-        refusal(fixture.read_block("nodes/k1?scope=JOB:job_2").await).0,
-        404
-    );
-    assert_eq!(
-        fixture.put_block("nodes/k1", &mark_body(60_000)).await.0,
-        201,
-        "the items have different keys"
-    );
-    fixture.unblock("nodes/k1?scope=JOB:job_1").await;
-    assert_eq!(fixture.published_entries().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

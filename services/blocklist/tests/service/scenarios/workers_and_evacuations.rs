@@ -1,12 +1,12 @@
 //! Scenarios of blocked workers, and of evacuations and their progress. The fake scheduler reports
 //! which workers are on a node.
 
-use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationProgress, Via};
+use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, BlockedBy, EvacuationProgress};
 use hayward_testkit::until;
 
 use super::{evacuate_body, mark_body, read_effective_block};
 use crate::fake_scheduler::evacuation_progress;
-use crate::fixture::{Fixture, ROOT_PATH, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
@@ -24,22 +24,21 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
         "the worker is blocked by its node (scenario 8)",
         async || {
             let view = read_effective_block(&fixture, "alc_1").await;
-            (view.blocked && view.via == Some(Via::Node)).then_some(())
+            (view.blocked && view.via == Some(BlockedBy::Node)).then_some(())
         },
     )
     .await;
 
     assert_eq!(
         fixture
-            .put_block("workers/alc_2", &mark_body(60_000))
-            .await
-            .0,
+            .put_block_status("workers/alc_2", &mark_body(60_000))
+            .await,
         201
     );
     let view = read_effective_block(&fixture, "alc_2").await;
     assert_eq!(
         (view.blocked, view.via),
-        (true, Some(Via::Worker)),
+        (true, Some(BlockedBy::Worker)),
         "the worker is blocked by its own item (scenario 9)"
     );
     let other_worker = read_effective_block(&fixture, "alc_3").await;
@@ -55,7 +54,7 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     let view = read_effective_block(&fixture, "alc_1").await;
     assert_eq!(
         (view.blocked, view.via),
-        (true, Some(Via::Worker)),
+        (true, Some(BlockedBy::Worker)),
         "the item of the worker outlasts that of its node (scenario 10)"
     );
     let overview = fixture.overview().await;
@@ -119,7 +118,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
         fixture.published_entries().await.is_empty(),
         "without the entry the scheduler stops the evacuation (scenario 30)"
     );
-    assert_eq!(refusal(read_progress().await).0, 404);
+    assert_eq!(refusal_status(read_progress().await), 404);
     fixture.put_block("nodes/k1", &evacuate_body()).await;
     let second_progress = read_progress().await.unwrap();
     assert_eq!(
@@ -140,5 +139,5 @@ async fn a_mark_only_filters_new_work() {
     );
     let path = format!("{ROOT_PATH}/nodes/h2/evacuation");
     let no_evacuation = fixture.viewer().get::<EvacuationProgress>(&path).await;
-    assert_eq!(refusal(no_evacuation).0, 404);
+    assert_eq!(refusal_status(no_evacuation), 404);
 }

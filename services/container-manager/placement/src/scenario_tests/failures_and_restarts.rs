@@ -3,7 +3,8 @@
 //! worked examples.
 //!
 //! Start state: hosts `a` to `d`. Processor `0` runs on `a`, its standby `0-0` on `b`, and
-//! processor `1` on `c`; `d` is free.
+//! processor `1` on `c`; `d` is free. `fleet.request(uuid, processor, destination)` submits a
+//! request.
 
 use super::{assert_failed, assert_refused, assert_succeeded, launch_successor};
 use crate::container_access::LiveState;
@@ -18,10 +19,14 @@ fn a_failed_processor_is_started_on_the_target() {
     let old = fleet.current_container("1");
     fleet.end_container(&old);
     fleet.set_failed("1", true);
-    fleet.request("u", "1", "d");
-    assert_eq!(fleet.phase("u"), Some(Phase::Stopped), "nothing to stop");
+    fleet.request("first", "1", "d");
+    assert_eq!(
+        fleet.phase("first"),
+        Some(Phase::Stopped),
+        "nothing to stop"
+    );
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
     assert!(!fleet.env.processors[&work("1")].failed);
 }
 
@@ -31,10 +36,10 @@ fn a_failed_processor_without_an_allocation_stays_failed() {
     let old = fleet.current_container("1");
     fleet.end_container(&old);
     fleet.set_failed("1", true);
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.advance_ms(5_001);
-    assert_failed(&fleet, "u", Reason::RequestExpired);
-    assert_eq!(fleet.placement("u").recovery_host, None);
+    assert_failed(&fleet, "first", Reason::RequestExpired);
+    assert_eq!(fleet.placement("first").recovery_host, None);
     assert!(
         fleet.demand().is_empty(),
         "it stays failed and has no demand"
@@ -45,13 +50,13 @@ fn a_failed_processor_without_an_allocation_stays_failed() {
 fn a_forced_restart_succeeds_when_the_stop_is_ordered() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");
-    fleet.request("u", "1", "FORCE_RESTART_LAST_SEEN");
+    fleet.request("first", "1", "FORCE_RESTART_LAST_SEEN");
     assert_eq!(
-        fleet.status("u"),
+        fleet.status("first"),
         (Succeeded, None),
         "it succeeds when the stop is ordered"
     );
-    assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
+    assert_eq!(fleet.phase("first"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
     assert!(fleet.requests().is_empty());
     fleet.run_until_settled();
@@ -64,26 +69,26 @@ fn a_forced_restart_of_a_stopped_process_is_refused() {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");
     fleet.end_container(&old);
-    fleet.request("u", "1", "FORCE_RESTART_LAST_SEEN");
-    assert_refused(&fleet, "u", Reason::NotRunning);
+    fleet.request("first", "1", "FORCE_RESTART_LAST_SEEN");
+    assert_refused(&fleet, "first", Reason::NotRunning);
 }
 
 #[test]
 fn a_blocked_target_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.env.closed_hosts.insert(host("d"));
-    fleet.request("u", "1", "d");
-    assert_refused(&fleet, "u", Reason::DestinationBlocked);
+    fleet.request("first", "1", "d");
+    assert_refused(&fleet, "first", Reason::DestinationBlocked);
 }
 
 #[test]
 fn a_target_blocked_before_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.grant_requests();
     fleet.env.closed_hosts.insert(host("d"));
     fleet.advance();
-    assert_failed(&fleet, "u", Reason::DestinationBlocked);
+    assert_failed(&fleet, "first", Reason::DestinationBlocked);
     assert!(fleet.env.stops.is_empty());
     assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(
@@ -98,11 +103,11 @@ fn a_target_blocked_before_the_stop_fails_the_move() {
 #[test]
 fn a_target_blocked_after_the_stop_is_still_used() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.grant_on("d");
     fleet.env.closed_hosts.insert(host("d"));
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
 }
 
 #[test]
@@ -112,9 +117,9 @@ fn a_failed_launch_with_a_blocked_source_recovers_on_any_host() {
     fleet.env.closed_hosts.insert(host("c"));
     fleet.end_container(&successor);
     fleet.advance();
-    assert_failed(&fleet, "u", Reason::LaunchFailed);
+    assert_failed(&fleet, "first", Reason::LaunchFailed);
     assert_eq!(
-        fleet.placement("u").recovery_host.as_deref(),
+        fleet.placement("first").recovery_host.as_deref(),
         Some("ANY_HOST")
     );
     fleet.run_until_settled();
@@ -185,10 +190,10 @@ fn a_lost_node_without_a_last_host_needs_no_action() {
 #[test]
 fn an_action_before_the_stop_fails_at_a_manager_restart() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.grant_requests();
     fleet.restart();
-    assert_failed(&fleet, "u", Reason::ManagerRestarted);
+    assert_failed(&fleet, "first", Reason::ManagerRestarted);
     assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(fleet.env.stops.is_empty());
     assert!(
@@ -203,17 +208,17 @@ fn an_action_before_the_stop_fails_at_a_manager_restart() {
 #[test]
 fn a_queued_request_continues_after_a_manager_restart() {
     let mut fleet = TestFleet::standard();
-    fleet.submit("u", "1", "d", None).unwrap();
+    fleet.submit("first", "1", "d", None).unwrap();
     fleet.restart();
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
+    assert_succeeded(&fleet, "first", "1", "d");
 }
 
 #[test]
 fn an_action_continues_after_a_manager_restart_during_the_stop() {
     for has_stopped in [false, true] {
         let mut fleet = TestFleet::standard();
-        fleet.request("u", "1", "d");
+        fleet.request("first", "1", "d");
         fleet.grant_on("d");
         if has_stopped {
             let old = fleet.current_container("1");
@@ -221,7 +226,7 @@ fn an_action_continues_after_a_manager_restart_during_the_stop() {
         }
         fleet.restart();
         fleet.run_until_settled();
-        assert_succeeded(&fleet, "u", "1", "d");
+        assert_succeeded(&fleet, "first", "1", "d");
         assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
     }
 }
@@ -235,16 +240,18 @@ fn a_rolling_restart_without_space_needs_force() {
         fleet.add_running(id, "rackB-07");
     }
     let old = fleet.current_container("4");
-    fleet.submit("u", "4", "LAST_SEEN", Some(30_000)).unwrap();
+    fleet
+        .submit("first", "4", "LAST_SEEN", Some(30_000))
+        .unwrap();
     fleet.advance();
     fleet.grant_requests();
     fleet.advance_ms(29_999);
-    assert_eq!(fleet.status("u").0, InProgress);
+    assert_eq!(fleet.status("first").0, InProgress);
     fleet.advance_ms(2);
-    assert_failed(&fleet, "u", Reason::RequestExpired);
+    assert_failed(&fleet, "first", Reason::RequestExpired);
     assert!(fleet.env.stops.is_empty());
-    fleet.request("v", "4", "FORCE_RESTART_LAST_SEEN");
-    assert_eq!(fleet.status("v").0, Succeeded);
+    fleet.request("second", "4", "FORCE_RESTART_LAST_SEEN");
+    assert_eq!(fleet.status("second").0, Succeeded);
     fleet.run_until_settled();
     assert_eq!(fleet.running_host("4").as_deref(), Some("rackB-07"));
     assert_ne!(fleet.current_container("4"), old);
@@ -261,10 +268,10 @@ fn a_crash_during_a_move_restarts_the_process_on_the_target_or_by_demand() {
             .insert(host("n40"), usize::from(is_granted));
         fleet.add_active("9");
         let old = fleet.add_running("9", "n21");
-        fleet.request("u", "9", "n40");
+        fleet.request("first", "9", "n40");
         fleet.end_container(&old);
         fleet.advance();
-        assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
+        assert_eq!(fleet.phase("first"), Some(Phase::Stopped));
         assert!(
             fleet.demand().is_empty(),
             "the open request replaces the demand"
@@ -272,10 +279,10 @@ fn a_crash_during_a_move_restarts_the_process_on_the_target_or_by_demand() {
         fleet.advance_ms(2_000);
         fleet.run_until_settled();
         if is_granted {
-            assert_succeeded(&fleet, "u", "9", "n40");
+            assert_succeeded(&fleet, "first", "9", "n40");
         } else {
             fleet.advance_ms(3_001);
-            assert_failed(&fleet, "u", Reason::RequestExpired);
+            assert_failed(&fleet, "first", Reason::RequestExpired);
             assert_eq!(fleet.demand(), [work("9")], "the demand applies again");
         }
     }
@@ -293,12 +300,12 @@ fn a_takeover_with_two_standbys_moves_one() {
     fleet.add_running("2", "a");
     fleet.add_running("2-0", "b");
     fleet.add_running("2-1", "c");
-    fleet.request("u", "2", "STANDBY");
-    let mut exclude = fleet.placement("u.1").progress.exclude.clone();
+    fleet.request("first", "2", "STANDBY");
+    let mut exclude = fleet.placement("first.1").progress.exclude.clone();
     exclude.sort();
     assert_eq!(exclude, [host("a"), host("b"), host("c")]);
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "2", "b");
+    assert_succeeded(&fleet, "first", "2", "b");
     assert_eq!(fleet.running_host("2-0").as_deref(), Some("d"));
     assert_eq!(fleet.running_host("2-1").as_deref(), Some("c"));
 }
@@ -307,16 +314,16 @@ fn a_takeover_with_two_standbys_moves_one() {
 #[test]
 fn a_container_started_by_another_cause_ends_the_action() {
     let mut fleet = TestFleet::standard();
-    fleet.request("u1", "1", "d");
+    fleet.request("first", "1", "d");
     let old = fleet.current_container("1");
     fleet.end_container(&old);
     fleet.add_running("1", "b");
     fleet.advance();
     let failed = (Status::Failed, Some(Reason::ConstraintAtLaunch));
-    assert_eq!(fleet.status("u1"), failed);
+    assert_eq!(fleet.status("first"), failed);
     assert!(fleet.requests().is_empty());
     assert_eq!(
-        fleet.placement("u1").recovery_host,
+        fleet.placement("first").recovery_host,
         None,
         "the process is up"
     );
@@ -327,25 +334,25 @@ fn a_container_started_by_another_cause_ends_the_action() {
 fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
-    fleet.request("u", "1", "d");
-    assert_refused(&fleet, "u", Reason::NotAListedMachine);
-    let message = &fleet.placement("u").response_message;
+    fleet.request("first", "1", "d");
+    assert_refused(&fleet, "first", Reason::NotAListedMachine);
+    let message = &fleet.placement("first").response_message;
     assert!(
         message.contains("(a, b, c)") && message.contains("`force`"),
         "{message}"
     );
     // The request is refused at once, although another action is in flight.
-    fleet.request("v", "1", "ANY_HOST");
-    fleet.request("w", "1", "d");
+    fleet.request("second", "1", "ANY_HOST");
+    fleet.request("third", "1", "d");
     assert_eq!(
-        fleet.status("w"),
+        fleet.status("third"),
         (Status::BadRequest, Some(Reason::NotAListedMachine))
     );
     fleet.run_until_settled();
     assert_ne!(
         fleet.running_host("1").as_deref(),
         Some("c"),
-        "request v moved it"
+        "the second request moved it"
     );
 }
 
@@ -354,16 +361,16 @@ fn a_move_or_restart_on_an_unlisted_host_needs_force() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
     fleet.force = true;
-    fleet.request("u", "1", "d");
+    fleet.request("first", "1", "d");
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "u", "1", "d");
-    fleet.request("v", "1", "LAST_SEEN");
+    assert_succeeded(&fleet, "first", "1", "d");
+    fleet.request("second", "1", "LAST_SEEN");
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "v", "1", "d");
+    assert_succeeded(&fleet, "second", "1", "d");
     fleet.force = false;
-    fleet.request("w", "1", "LAST_SEEN");
+    fleet.request("third", "1", "LAST_SEEN");
     assert_eq!(
-        fleet.status("w"),
+        fleet.status("third"),
         (Status::BadRequest, Some(Reason::NotAListedMachine))
     );
 }
@@ -372,10 +379,10 @@ fn a_move_or_restart_on_an_unlisted_host_needs_force() {
 fn a_takeover_of_an_unlisted_host_needs_force() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("c"), host("d")];
-    fleet.request("u", "0", "STANDBY");
-    assert_refused(&fleet, "u", Reason::NoStandby);
+    fleet.request("first", "0", "STANDBY");
+    assert_refused(&fleet, "first", Reason::NoStandby);
     fleet.force = true;
-    fleet.request("v", "0", "STANDBY");
+    fleet.request("second", "0", "STANDBY");
     fleet.run_until_settled();
-    assert_succeeded(&fleet, "v", "0", "b");
+    assert_succeeded(&fleet, "second", "0", "b");
 }

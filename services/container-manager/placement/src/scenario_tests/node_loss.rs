@@ -1,13 +1,20 @@
 //! A node of a move is lost, removed or returns. At every stage of the move, the action ends and
 //! the process runs again.
+//!
+//! Start state: hosts `a` to `d`. Processor `1` runs on `c`, and the request `first` moves it to
+//! `d`.
 
 use super::*;
 use crate::test_fleet::LIMITS;
 
+/// Event of a node that takes part in the move. Each event ends all containers on the node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum NodeEvent {
+    /// The node remains without capacity.
     Lost,
+    /// The node is removed from the fleet.
     Removed,
+    /// The node is lost, and then has its capacity again.
     Returned,
 }
 
@@ -41,12 +48,12 @@ fn fleet_in_stage(stage: Stage) -> TestFleet {
     let old = fleet.current_container("1");
     match stage {
         Stage::Queued => {
-            fleet.request("u", "1", "d");
-            fleet.request("v", "1", "b");
-            assert_eq!(fleet.status("v").0, Created);
+            fleet.request("first", "1", "d");
+            fleet.request("second", "1", "b");
+            assert_eq!(fleet.status("second").0, Created);
             return fleet;
         }
-        _ => fleet.request("u", "1", "d"),
+        _ => fleet.request("first", "1", "d"),
     }
     if matches!(stage, Stage::Requested) {
         return fleet;
@@ -56,7 +63,7 @@ fn fleet_in_stage(stage: Stage) -> TestFleet {
         return fleet;
     }
     fleet.advance();
-    assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
+    assert_eq!(fleet.phase("first"), Some(Phase::StopInProgress));
     match stage {
         Stage::Stopped => {
             fleet.end_container(&old);
@@ -68,7 +75,7 @@ fn fleet_in_stage(stage: Stage) -> TestFleet {
         Stage::StopFailed => {
             let timeout_ms = i64::try_from(LIMITS.stop_timeout_ms).unwrap();
             fleet.advance_ms(timeout_ms + 1);
-            assert_eq!(fleet.status("u"), (Failed, Some(Reason::StopFailed)));
+            assert_eq!(fleet.status("first"), (Failed, Some(Reason::StopFailed)));
         }
         Stage::Finished => fleet.run_until_settled(),
         _ => {}

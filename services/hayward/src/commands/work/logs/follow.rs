@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use hayward_container_manager_api::{ContainerEntry, WorkLogs, WorkPiece};
+use hayward_container_manager_api::{ContainerEntry, WorkLogChunk, WorkLogs};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
 use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
@@ -100,7 +100,7 @@ impl Source {
     /// Removes the output of processes that are not followed.
     fn retain_followed(&self, logs: &mut WorkLogs) {
         if let Some(only) = &self.only {
-            logs.pieces.retain(|it| it.container == *only);
+            logs.chunks.retain(|it| it.container == *only);
             logs.ended.retain(|it| it.id == *only);
         }
     }
@@ -153,7 +153,7 @@ pub async fn run(
         let Some(mut logs) = read_logs(&containers, &query, arguments.follow).await? else {
             continue;
         };
-        let has_output = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        let has_output = !(logs.chunks.is_empty() && logs.ended.is_empty());
         source.retain_followed(&mut logs);
         ended = ended || source.has_ended(&logs);
         if session.out.json {
@@ -283,13 +283,13 @@ impl OutputLines {
     /// process.
     fn format(&mut self, logs: &WorkLogs) -> String {
         let mut text = String::new();
-        for piece in &logs.pieces {
+        for piece in &logs.chunks {
             self.add_piece(piece, &mut text);
         }
         for entry in &logs.ended {
             self.add_end(entry, &mut text);
         }
-        if logs.left_out > 0 && self.processes.len() <= logs.pieces.len() {
+        if logs.left_out > 0 && self.processes.len() <= logs.chunks.len() {
             note(&format!(
                 "{} not shown",
                 format::format_count(logs.left_out, "older process")
@@ -298,7 +298,7 @@ impl OutputLines {
         text
     }
 
-    fn add_piece(&mut self, piece: &WorkPiece, text: &mut String) {
+    fn add_piece(&mut self, piece: &WorkLogChunk, text: &mut String) {
         let label = self.label(&piece.work, &piece.container, &piece.node);
         let new_process = || Process {
             label,
@@ -386,8 +386,8 @@ fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
 mod tests {
     use super::*;
 
-    fn piece(container: &str, work: &str, text: &str) -> WorkPiece {
-        WorkPiece {
+    fn piece(container: &str, work: &str, text: &str) -> WorkLogChunk {
+        WorkLogChunk {
             container: container.parse().unwrap(),
             work: work.parse().unwrap(),
             node: "n1".parse().unwrap(),
@@ -398,9 +398,9 @@ mod tests {
         }
     }
 
-    fn logs_with(pieces: Vec<WorkPiece>) -> WorkLogs {
+    fn logs_with(pieces: Vec<WorkLogChunk>) -> WorkLogs {
         WorkLogs {
-            pieces,
+            chunks: pieces,
             ended: Vec::new(),
             live: 1,
             left_out: 0,

@@ -1,5 +1,5 @@
-//! Roles that may use each route, by operation id. Handlers also check the owner of a container
-//! (S6).
+//! Roles that may call each route. A route is named by its operation id. Handlers also check the
+//! owner of a container (S6).
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 

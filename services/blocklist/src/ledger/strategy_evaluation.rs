@@ -15,7 +15,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
-use super::items::AddBlock;
+use super::items::NewBlock;
 use crate::model::{Key, canary_entry};
 use crate::store::{ChangeRow, FactRow, Rows, cause_name};
 
@@ -33,9 +33,9 @@ impl Ledger {
         self.known_facts.insert((fact.key.clone(), fact.kind));
         self.newest_fact_at = self.newest_fact_at.max(fact.at);
         if rule::can_count_against_node(&fact) && !fact.spent {
-            // A spent fact has already led to a block or was cleared.
             // Loaded facts are evaluated again, because a brake may have prevented the block, or a
-            // crash may have prevented the evaluation.
+            // crash may have prevented the evaluation. Spent facts have already led to a block or
+            // were cleared.
             self.nodes_to_evaluate.insert(node.clone());
         }
         self.facts.add(node, fact);
@@ -221,7 +221,7 @@ impl Ledger {
             return None;
         }
         let source = block.sources.first().cloned().unwrap_or_default();
-        let outcome = self.add_block(&key, AddBlock::new(block, &source), moment, batch);
+        let outcome = self.add_block(&key, NewBlock::new(block, &source), moment, batch);
         self.mark_facts_spent(&key, batch);
         let entry = self.keys.get(&key).and_then(|record| record.entry(&key));
         entry.filter(|_| outcome.is_change())
@@ -248,10 +248,8 @@ impl Ledger {
             return;
         }
         self.next_trim_ms = moment.monotonic_ms + TRIM_INTERVAL_MS;
-        let (retention_ms, failures) = (
-            self.strategy.longest_window_ms().max(MIN_FACT_AGE_MS),
-            &self.failures,
-        );
+        let retention_ms = self.strategy.longest_window_ms().max(MIN_FACT_AGE_MS);
+        let failures = &self.failures;
         // The published facts are unknown before the first update.
         if failures.has_update() {
             let removed = self.facts.retain(|fact| {

@@ -1,48 +1,29 @@
-//! A simulated scheduler and simulated nodes for the tests of exclusive processes.
-
-use std::collections::VecDeque;
+//! A simulated fleet for the tests of exclusive work: the scheduler, and the messages between it,
+//! the nodes and the ledger.
 
 use hayward_container_manager_placement::Destination;
 use hayward_rm_scheduler_api::{Vacate, VacateReason};
 use hayward_vocabulary::{Processor, Role};
 
+use super::simulated_node::SimulatedNode;
 use super::*;
 use crate::command::{NodeReport, SubmittedRequest, Target};
 
 const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
-pub const NODES: usize = 3;
+pub const NODE_COUNT: usize = 3;
 
-/// State of a process on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Process {
-    Running,
-    Stopping,
-    Ended,
-}
-
-#[derive(Default)]
-struct Node {
-    desired: BTreeMap<AllocationId, Goal>,
-    observed_revision: Option<u64>,
-    /// Incarnation and state of each container.
-    journal: BTreeMap<AllocationId, (u64, Process)>,
-    sequence: u64,
-    /// Reports that were sent and not delivered yet, with their observed revisions.
-    in_transit: VecDeque<(Option<u64>, Report)>,
-    is_partitioned: bool,
-    has_lease: bool,
-}
-
-pub struct Fleet {
+pub struct SimulatedFleet {
     ledger: Ledger,
-    nodes: Vec<Node>,
+    nodes: Vec<SimulatedNode>,
     /// Allocations that the scheduler has published.
     allocations: BTreeMap<AllocationId, AllocationEntry>,
+    /// Incarnation of the newest allocation.
     incarnation: u64,
     revision: u64,
     epoch: u64,
     now_ms: u64,
+    /// Number in the uuid of the newest placement request.
     last_request: u32,
 }
 
@@ -59,15 +40,11 @@ fn full_update<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
     }
 }
 
-impl Fleet {
+impl SimulatedFleet {
     pub fn new() -> Self {
-        let node = || Node {
-            has_lease: true,
-            ..Node::default()
-        };
         let mut fleet = Self {
             ledger: empty_ledger(),
-            nodes: (0..NODES).map(|_| node()).collect(),
+            nodes: (0..NODE_COUNT).map(|_| SimulatedNode::new()).collect(),
             allocations: BTreeMap::new(),
             incarnation: 0,
             revision: 0,
@@ -75,12 +52,12 @@ impl Fleet {
             now_ms: 1_000,
             last_request: 0,
         };
-        fleet.sync();
+        fleet.send_full_updates();
         fleet
     }
 
-    /// Applies a change to the ledger and runs one round.
-    fn change(&mut self, change: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>)) {
+    /// Applies a change to the ledger and runs one round, as one batch.
+    fn run_batch(&mut self, change: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>)) {
         self.revision += 1;
         let moment = Moment {
             now: Timestamp::from_unix_ms(self.now_ms.try_into().unwrap()),
@@ -94,7 +71,7 @@ impl Fleet {
     }
 
     /// Sends all publications in full, as at the start of a term.
-    fn sync(&mut self) {
+    fn send_full_updates(&mut self) {
         let processor = ProcessorEntry {
             work: WORK.parse().unwrap(),
             user: "ann".parse().unwrap(),
@@ -107,14 +84,18 @@ impl Fleet {
             machines: Vec::new(),
             waits: BTreeMap::new(),
         };
-        self.change(|ledger, moment, batch| {
-            ledger.absorb_processors(full_update([(WORK.to_owned(), processor)]), moment, batch);
-            ledger.absorb_closed_nodes(full_update([]), moment, batch);
+        self.run_batch(|ledger, moment, batch| {
+            ledger.apply_processor_update(
+                full_update([(WORK.to_owned(), processor)]),
+                moment,
+                batch,
+            );
+            ledger.apply_closed_node_update(full_update([]), moment, batch);
         });
         let all = self.allocations.values();
         let all: Vec<_> = all.map(|it| (it.id.to_string(), it.clone())).collect();
-        self.change(|ledger, moment, batch| {
-            ledger.absorb_allocations(full_update(all), moment, batch);
+        self.run_batch(|ledger, moment, batch| {
+            ledger.apply_allocation_update(full_update(all), moment, batch);
         });
     }
 
@@ -126,13 +107,15 @@ impl Fleet {
         for container in previous.containers.into_values() {
             self.ledger.index_container(container);
         }
-        self.sync();
+        self.send_full_updates();
     }
 
     fn publish(&mut self, changed: &[AllocationId]) {
         let entries = changed.iter().map(|id| self.allocations[id].clone());
         let update = update(false, &entries.collect::<Vec<_>>(), &[]);
-        self.change(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+        self.run_batch(|ledger, moment, batch| {
+            ledger.apply_allocation_update(update, moment, batch);
+        });
     }
 
     /// Returns the allocation that was not ordered to leave, if any.
@@ -142,38 +125,41 @@ impl Fleet {
         allocation.map(|it| it.id.clone())
     }
 
-    fn vacate_process(&mut self, cause: Cause, names_predecessor: bool) {
+    fn vacate_process(&mut self, cause: VacateCause, names_predecessor: bool) {
         let Some(id) = self.active_allocation() else {
             return;
         };
         let reason = match cause {
-            Cause::NodeEvacuated
-            | Cause::WorkerEvacuated
-            | Cause::BlockedForJob
-            | Cause::EvacuatedGradually => VacateReason::Blocked,
-            Cause::Drained | Cause::DrainDeadline => VacateReason::Drained,
-            Cause::Preempted => VacateReason::Preempted,
-            Cause::FailedOver => VacateReason::NodeOffline,
-            Cause::Redeployed => VacateReason::WorkGone,
-            Cause::Moved => return self.submit_placement(Destination::AnyHost),
-            Cause::Restarted => return self.submit_placement(Destination::LastSeen),
-            Cause::RestartedByForce => {
+            VacateCause::NodeEvacuated
+            | VacateCause::WorkerEvacuated
+            | VacateCause::BlockedForJob
+            | VacateCause::NodeEvacuatedGracefully => VacateReason::Blocked,
+            VacateCause::NodeDrained | VacateCause::DrainDeadlineReached => VacateReason::Drained,
+            VacateCause::Preempted => VacateReason::Preempted,
+            VacateCause::FailedOver => VacateReason::NodeOffline,
+            VacateCause::Redeployed => VacateReason::WorkGone,
+            VacateCause::Moved => return self.submit_placement(Destination::AnyHost),
+            VacateCause::Restarted => return self.submit_placement(Destination::LastSeen),
+            VacateCause::RestartedByForce => {
                 return self.submit_placement(Destination::ForceRestartLastSeen);
             }
-            Cause::EndedByItself => return self.crash(&id),
+            VacateCause::EndedByItself => return self.crash(&id),
         };
         self.allocations.get_mut(&id).unwrap().vacate = Some(new_vacate(reason, false));
         let mut changed = vec![id.clone()];
         // The same round grants the successor, except for these causes.
-        let without_successor = [Cause::Preempted, Cause::FailedOver, Cause::Redeployed];
-        if !without_successor
-            .iter()
-            .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&cause))
-        {
-            let always_names_predecessor =
-                matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
+        let without_successor = [
+            VacateCause::Preempted,
+            VacateCause::FailedOver,
+            VacateCause::Redeployed,
+        ];
+        if !without_successor.contains(&cause) {
+            let always_names_predecessor = matches!(
+                cause,
+                VacateCause::NodeDrained | VacateCause::NodeEvacuatedGracefully
+            );
             let predecessor = Some(id).filter(|_| names_predecessor || always_names_predecessor);
-            let node = usize::try_from(self.incarnation).unwrap() % NODES;
+            let node = usize::try_from(self.incarnation).unwrap() % NODE_COUNT;
             changed.push(self.allocate(node, predecessor, None));
         }
         self.publish(&changed);
@@ -194,21 +180,21 @@ impl Fleet {
             requested_by: "ann".to_owned(),
             reject_if_busy: false,
         };
-        self.change(|ledger, moment, batch| {
+        self.run_batch(|ledger, moment, batch| {
             ledger
                 .submit_placement(submitted, &None, moment, batch)
                 .unwrap();
         });
     }
 
+    /// Ends a process on its node without an order.
     fn crash(&mut self, id: &AllocationId) {
         for node in &mut self.nodes {
-            if let Some((_, process)) = node.journal.get_mut(id) {
-                *process = Process::Ended;
-            }
+            node.end_process(id);
         }
     }
 
+    /// Adds an allocation of the process. It is published later.
     fn allocate(
         &mut self,
         node: usize,
@@ -217,7 +203,8 @@ impl Fleet {
     ) -> AllocationId {
         self.incarnation += 1;
         let entry = AllocationEntry {
-            // Ids are not in order of granting, because changes of one batch are applied by id.
+            // Changes of one batch are applied in order of id. The ids are scattered, so that this
+            // order is not the order of granting.
             id: AllocationId::new(format!("alc_{:03}", (self.incarnation * 37) % 997)).unwrap(),
             work: WORK.parse().unwrap(),
             kind: WorkKind::Service,
@@ -253,6 +240,7 @@ impl Fleet {
         self.publish(&[id]);
     }
 
+    /// Lets the scheduler see which containers have ended.
     fn learn_ends(&mut self) {
         let has_ended = |id: &AllocationId| {
             let container = self.ledger.containers.get(id);
@@ -275,10 +263,12 @@ impl Fleet {
             .collect();
         self.allocations.retain(|_, it| it.holds());
         let update = update(false, &[], &ended.iter().collect::<Vec<_>>());
-        self.change(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+        self.run_batch(|ledger, moment, batch| {
+            ledger.apply_allocation_update(update, moment, batch);
+        });
     }
 
-    fn poll(&mut self, node: usize) {
+    fn poll_desired_set(&mut self, node: usize) {
         let on_node = self
             .ledger
             .by_node
@@ -297,109 +287,33 @@ impl Fleet {
     }
 
     /// Lets a node start and stop processes according to its desired set.
-    fn carry_out(&mut self, node: usize) {
+    fn apply_desired_set(&mut self, node: usize) {
         let allocations = &self.allocations;
-        let node = &mut self.nodes[node];
-        for (id, goal) in &node.desired {
-            let incarnation = allocations.get(id).map_or(0, |it| it.incarnation);
-            match (goal, node.journal.get_mut(id)) {
-                (Goal::Run, None) if node.has_lease => {
-                    node.journal
-                        .insert(id.clone(), (incarnation, Process::Running));
-                }
-                (Goal::Stop, None) => {
-                    node.journal
-                        .insert(id.clone(), (incarnation, Process::Ended));
-                }
-                (Goal::Stop, Some((_, process))) if *process == Process::Running => {
-                    *process = Process::Stopping;
-                }
-                _ => {}
-            }
-        }
-        let desired = &node.desired;
-        node.journal
-            .retain(|id, (_, process)| *process != Process::Ended || desired.contains_key(id));
-        for (id, (_, process)) in &mut node.journal {
-            if !desired.contains_key(id) && *process == Process::Running {
-                *process = Process::Stopping;
-            }
-        }
+        self.nodes[node].apply_desired_set(|id| find_incarnation(allocations, id));
     }
 
-    fn end_stopping(&mut self, node: usize) {
-        for (_, process) in self.nodes[node].journal.values_mut() {
-            if *process == Process::Stopping {
-                *process = Process::Ended;
-            }
-        }
-    }
-
-    fn report(&mut self, node: usize) {
-        let node = &mut self.nodes[node];
-        node.sequence += 1;
-        let containers = node.journal.iter().map(|(id, (incarnation, process))| {
-            let state = match process {
-                Process::Running => ContainerState::Running,
-                Process::Stopping => ContainerState::Stopping,
-                Process::Ended => ContainerState::Ended,
-            };
-            ContainerReport {
-                id: id.clone(),
-                incarnation: *incarnation,
-                state,
-                pid: None,
-                started_at: None,
-                exit: None,
-                reason: None,
-            }
-        });
-        let report = Report {
-            boot_id: "boot".into(),
-            agent_instance: "one".into(),
-            sequence: node.sequence,
-            cursor: None,
-            complete: true,
-            containers: containers.collect(),
-        };
-        node.in_transit.push_back((node.observed_revision, report));
-    }
-
-    fn deliver(&mut self, node: usize) {
+    fn deliver_report(&mut self, node: usize) {
         if self.nodes[node].is_partitioned {
             return;
         }
-        if let Some((observed_revision, report)) = self.nodes[node].in_transit.pop_front() {
+        if let Some(sent) = self.nodes[node].in_transit.pop_front() {
             let report = NodeReport {
                 node: node_name(node),
-                observed_revision,
-                report,
+                observed_revision: sent.observed_revision,
+                report: sent.report,
             };
-            self.change(|ledger, moment, batch| {
+            self.run_batch(|ledger, moment, batch| {
                 ledger.apply_report(&report, moment, batch).unwrap();
             });
         }
     }
 
-    /// Expires the lease of a partitioned node. Its running containers end, and containers that
-    /// have not started never start (decision 0014).
+    /// Expires the lease of a node, if the node is partitioned.
     fn expire_lease(&mut self, node: usize) {
+        let allocations = &self.allocations;
         let node = &mut self.nodes[node];
-        if !node.is_partitioned {
-            return;
-        }
-        node.has_lease = false;
-        for id in node.desired.keys() {
-            let never_started = || {
-                (
-                    self.allocations.get(id).map_or(0, |it| it.incarnation),
-                    Process::Ended,
-                )
-            };
-            node.journal.entry(id.clone()).or_insert_with(never_started);
-        }
-        for (_, process) in node.journal.values_mut() {
-            *process = Process::Ended;
+        if node.is_partitioned {
+            node.expire_lease(|id| find_incarnation(allocations, id));
         }
     }
 
@@ -409,11 +323,11 @@ impl Fleet {
             return;
         }
         let mut lost = Vec::new();
-        for it in self.allocations.values_mut() {
-            if it.node == node_name(node) && it.holds() {
-                it.vacate = Some(new_vacate(VacateReason::NodeLost, true));
-                it.state = AllocationState::Ended;
-                lost.push(it.id.clone());
+        for allocation in self.allocations.values_mut() {
+            if allocation.node == node_name(node) && allocation.holds() {
+                allocation.vacate = Some(new_vacate(VacateReason::NodeLost, true));
+                allocation.state = AllocationState::Ended;
+                lost.push(allocation.id.clone());
             }
         }
         self.publish(&lost);
@@ -426,58 +340,56 @@ impl Fleet {
 
     pub fn apply(&mut self, event: &Event) {
         match event {
-            Event::Leave {
+            Event::VacateProcess {
                 cause,
                 names_predecessor,
             } => self.vacate_process(*cause, *names_predecessor),
-            Event::Grant {
+            Event::GrantAllocation {
                 node,
                 names_predecessor,
             } => self.grant(*node, *names_predecessor),
             Event::LearnEnds => self.learn_ends(),
-            Event::RemoveEnded => self.remove_ended(),
-            Event::Poll(node) => self.poll(*node),
-            Event::CarryOut(node) => self.carry_out(*node),
-            Event::End(node) => self.end_stopping(*node),
-            Event::Report(node) => self.report(*node),
-            Event::Deliver(node) => self.deliver(*node),
-            Event::Partition(node) => self.nodes[*node].is_partitioned = true,
+            Event::RemoveEndedAllocations => self.remove_ended(),
+            Event::PollDesiredSet(node) => self.poll_desired_set(*node),
+            Event::ApplyDesiredSet(node) => self.apply_desired_set(*node),
+            Event::EndStoppingProcesses(node) => self.nodes[*node].end_stopping_processes(),
+            Event::SendReport(node) => self.nodes[*node].send_report(),
+            Event::DeliverReport(node) => self.deliver_report(*node),
+            Event::PartitionNode(node) => self.nodes[*node].is_partitioned = true,
             Event::ExpireLease(node) => self.expire_lease(*node),
-            Event::DeclareLost(node) => self.declare_lost(*node),
-            Event::Reconnect(node) => self.reconnect(*node),
+            Event::DeclareNodeLost(node) => self.declare_lost(*node),
+            Event::ReconnectNode(node) => self.reconnect(*node),
             Event::RestartManager => self.restart_manager(),
             Event::AdvanceTime(ms) => {
                 self.now_ms += ms;
-                self.change(|_, _, _| ());
+                self.run_batch(|_, _, _| ());
             }
         }
     }
 
     /// Returns the number of processes that have not ended.
     pub fn live_count(&self) -> usize {
-        let processes = self.nodes.iter().flat_map(|it| it.journal.values());
-        processes
-            .filter(|(_, process)| *process != Process::Ended)
-            .count()
+        self.nodes.iter().map(SimulatedNode::live_count).sum()
     }
 
-    /// Lets the scheduler and the nodes act without failures.
+    /// Lets the scheduler and the nodes act without failures. 40 rounds are enough for every open
+    /// request to be granted or to expire.
     pub fn run_until_settled(&mut self) {
         for round in 0..40 {
-            self.grant(round % NODES, true);
-            for node in 0..NODES {
+            self.grant(round % NODE_COUNT, true);
+            for node in 0..NODE_COUNT {
                 self.reconnect(node);
                 for event in [
-                    Event::Poll(node),
-                    Event::CarryOut(node),
-                    Event::End(node),
-                    Event::CarryOut(node),
+                    Event::PollDesiredSet(node),
+                    Event::ApplyDesiredSet(node),
+                    Event::EndStoppingProcesses(node),
+                    Event::ApplyDesiredSet(node),
                 ] {
                     self.apply(&event);
                 }
-                self.report(node);
+                self.nodes[node].send_report();
                 while !self.nodes[node].in_transit.is_empty() {
-                    self.deliver(node);
+                    self.deliver_report(node);
                 }
             }
             self.learn_ends();
@@ -485,6 +397,14 @@ impl Fleet {
             assert!(self.live_count() <= 1, "two processes run at once");
         }
     }
+}
+
+/// Returns the incarnation of an allocation, or 0 if the scheduler has removed it.
+fn find_incarnation(
+    allocations: &BTreeMap<AllocationId, AllocationEntry>,
+    id: &AllocationId,
+) -> u64 {
+    allocations.get(id).map_or(0, |entry| entry.incarnation)
 }
 
 fn new_vacate(reason: VacateReason, purge: bool) -> Vacate {

@@ -1,5 +1,5 @@
-//! Roles of the callers that may use each route (S6). A route is named by its operation id. The
-//! handlers check whether an owner may use the requested source.
+//! Roles that may call each route. A route is named by its operation id. Handlers also check
+//! whether an owner may use the requested source (S6).
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 

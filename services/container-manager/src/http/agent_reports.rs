@@ -1,4 +1,5 @@
-//! `/v1/nodes/{node}`: reports of the agent of a node.
+//! `/v1/nodes/{node}/report` and `/output`: the agent of a node reports the state and the output of
+//! its containers.
 
 use std::collections::BTreeMap;
 
@@ -143,6 +144,8 @@ pub async fn report_output(
     }
     let grown_containers = output::append(&api.pool, &node, chunks).await;
     let revision = api.publisher().revision();
+    // Readers wait for the output of one container, or of a whole work item: the part of the work
+    // id before the dot.
     for (container, work) in grown_containers.map_err(database_problem)? {
         api.output_changed.notify(container.as_str(), revision);
         let work = work.split('.').next().unwrap_or(&work);

@@ -26,6 +26,7 @@ impl Ledger {
         } = report;
         let observed_revision = *observed_revision;
         self.check_containers_on_node(node, report)?;
+        // The filter only saves work. Old reports would have no effect either.
         let filter = self.report_filters.entry(node.clone()).or_default();
         if !filter.accept(&report.agent_instance, report.sequence, observed_revision) {
             tracing::debug!(%node, sequence = report.sequence, "old report ignored");

@@ -1,4 +1,5 @@
-//! Tests of held containers, which wait for their predecessor to end, and of stops for a move.
+//! Tests of [`decide`] for held containers, which wait for the end of their predecessor, and for
+//! containers that are stopped for a move.
 
 use super::*;
 

@@ -2,10 +2,11 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
+use crate::TimeLimits;
 use crate::container_access::{Environment, LiveContainer, LiveState, conflicting_partner};
-use crate::model::TimeLimits;
-use crate::placement_request::Placement;
-use crate::status::{ANY_HOST, Phase, Reason, Status};
+use crate::destination::ANY_HOST;
+use crate::placement::Placement;
+use crate::status::{Phase, Reason, Status};
 
 /// Takes the next step of an action.
 pub fn step(
@@ -58,7 +59,8 @@ fn update_grant(placement: &mut Placement, env: &impl Environment) {
     }
 }
 
-/// Returns whether the successor was ordered to start.
+/// Returns whether the successor was ordered to start. `final_host` is set together with this
+/// order.
 fn is_launched(placement: &Placement) -> bool {
     placement.final_host.is_some()
 }

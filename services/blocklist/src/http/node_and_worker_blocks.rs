@@ -5,7 +5,7 @@ use axum::http::header::{ETAG, IF_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hayward_blocklist_api::{
-    BLOCKS, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockView, EffectiveBlock, Via,
+    BLOCKS, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockView, BlockedBy, EffectiveBlock,
     WorkerBlock,
 };
 use hayward_blocklist_domain::block::MANUAL_PREFIX;
@@ -307,12 +307,14 @@ fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
         job: None,
         ..key.clone()
     };
+    // An item for the job of the request is preferred to one for the whole cluster.
     let own_item = [key, &cluster_key]
         .into_iter()
         .find_map(|key| find_entry_in_force(app, &key.publication_key()));
     if let Some(entry) = own_item {
-        return blocked_by(Via::Worker, entry);
+        return blocked_by(BlockedBy::Worker, entry);
     }
+    // Blocked nodes whose workers the scheduler has not reported. The worker may be on one of them.
     let mut unreported_nodes = Vec::new();
     let (entries, _) = app
         .publisher
@@ -331,7 +333,7 @@ fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
                     .iter()
                     .any(|id| id.as_str() == key.identifier) =>
             {
-                return blocked_by(Via::Node, entry);
+                return blocked_by(BlockedBy::Node, entry);
             }
             Some(_) => {}
             None => unreported_nodes.push(entry.identifier),

@@ -1,5 +1,5 @@
-//! Applies the publications of rm-scheduler: the nodes, the facts about work on them, and the
-//! progress of evacuations.
+//! Applies updates of the publications of rm-scheduler: the nodes, the facts about work on them,
+//! and the progress of evacuations.
 
 use hayward_blocklist_domain as domain;
 use hayward_publication::{Batch, Change, Moment, Update};
@@ -11,7 +11,8 @@ use crate::ledger::Ledger;
 use crate::store::Rows;
 
 impl Ledger {
-    pub(crate) fn absorb_nodes(
+    /// Applies an update of `machines`. Names of new nodes are stored.
+    pub(crate) fn apply_node_update(
         &mut self,
         update: Update<MachineEntry>,
         moment: &Moment,
@@ -22,8 +23,9 @@ impl Ledger {
         batch.record_position(MACHINES, self.nodes.cursor());
     }
 
-    /// Adds each fact once. The removal of a fact from the publication is ignored.
-    pub(crate) fn absorb_facts(
+    /// Applies an update of `failures`. Each fact is added once. The removal of a fact from the
+    /// publication is ignored.
+    pub(crate) fn apply_fact_update(
         &mut self,
         update: Update<FactEntry>,
         moment: &Moment,
@@ -47,7 +49,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn absorb_evacuations(
+    /// Applies an update of `clearings`, and shares the progress with the handlers.
+    pub(crate) fn apply_evacuation_update(
         &mut self,
         update: Update<ClearingEntry>,
         moment: &Moment,
@@ -61,17 +64,17 @@ impl Ledger {
     }
 }
 
-fn to_domain_kind(what: What) -> Option<domain::NodeFact> {
+fn to_domain_kind(what: What) -> Option<domain::FactKind> {
     match what {
-        What::Failed => Some(domain::NodeFact::Failure),
-        What::Worked => Some(domain::NodeFact::Success),
-        What::Silenced => Some(domain::NodeFact::LostContact),
-        What::Heard => Some(domain::NodeFact::Contact),
+        What::Failed => Some(domain::FactKind::Failure),
+        What::Worked => Some(domain::FactKind::Success),
+        What::Silenced => Some(domain::FactKind::LostContact),
+        What::Heard => Some(domain::FactKind::Contact),
         What::Unknown => None,
     }
 }
 
-fn to_domain_fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
+fn to_domain_fact(key: String, kind: domain::FactKind, entry: FactEntry) -> domain::Fact {
     domain::Fact {
         key,
         kind,

@@ -13,7 +13,8 @@ use crate::ledger::Ledger;
 use crate::model::{Container, Rows};
 
 impl Ledger {
-    pub(crate) fn absorb_allocations(
+    /// Applies an update of the publication. New allocations create containers.
+    pub(crate) fn apply_allocation_update(
         &mut self,
         update: Update<AllocationEntry>,
         moment: &Moment,
@@ -60,9 +61,7 @@ impl Ledger {
             }
         }
     }
-}
 
-impl Ledger {
     /// Records which containers are on unreachable nodes.
     fn update_unreachable(&mut self, update: &Update<AllocationEntry>) {
         if update.full {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_container_manager_api::{
-    ContainerReport, ContainerState, DesiredEntry, Report, ReportAnswer,
+    ContainerReport, ContainerState, DesiredEntry, Goal, Report, ReportAnswer,
 };
 use hayward_publication::Update;
 use hayward_service::client::{Client, ClientError};
@@ -11,16 +11,20 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::fixture::{Fixture, TIME_LIMIT};
 
-pub struct Agent {
+pub struct FakeAgent {
     pub client: Client,
     pub node: &'static str,
+    /// Name of this run of the agent.
     pub instance: String,
+    /// Number of the last report.
     pub sequence: u64,
+    /// Cursor of the desired set. `None` until the first poll.
     pub cursor: Option<String>,
+    /// The desired set of the node, by allocation id.
     pub desired: BTreeMap<String, DesiredEntry>,
 }
 
-impl Agent {
+impl FakeAgent {
     pub fn new(fixture: &Fixture, node: &'static str) -> Self {
         Self {
             client: fixture.client(&format!("agent-{node}")),
@@ -71,7 +75,7 @@ impl Agent {
     }
 
     /// Follows the desired set until it meets a condition.
-    pub async fn until(
+    pub async fn wait_until(
         &mut self,
         description: &str,
         condition: impl Fn(&BTreeMap<String, DesiredEntry>) -> bool,
@@ -84,6 +88,27 @@ impl Agent {
         };
         let outcome = tokio::time::timeout(TIME_LIMIT, polling).await;
         outcome.unwrap_or_else(|_| panic!("not within the time limit: {description}"));
+    }
+
+    /// Waits until a container is in the desired set.
+    pub async fn wait_for_container(&mut self, id: &str) {
+        let description = format!("{id} is in the desired set");
+        self.wait_until(&description, |desired| desired.contains_key(id))
+            .await;
+    }
+
+    /// Waits until the desired set has this many containers.
+    pub async fn wait_for_container_count(&mut self, count: usize) {
+        let description = format!("{count} containers are in the desired set");
+        self.wait_until(&description, |desired| desired.len() == count)
+            .await;
+    }
+
+    /// Waits until a container is ordered to stop.
+    pub async fn wait_for_stop_order(&mut self, id: &str) {
+        let description = format!("the stop of {id} is ordered");
+        self.wait_until(&description, |desired| desired[id].goal == Goal::Stop)
+            .await;
     }
 
     /// Creates the next report, without sending it.
@@ -112,6 +137,11 @@ impl Agent {
     pub async fn report(&mut self, containers: Vec<ContainerReport>) -> u64 {
         let report = self.next_report(containers);
         self.send(&report).await.unwrap()
+    }
+
+    /// Sends a report of one container in a state. Returns the revision at which it is applied.
+    pub async fn report_state(&mut self, id: &str, state: ContainerState) -> u64 {
+        self.report(vec![container_report(id, state)]).await
     }
 }
 

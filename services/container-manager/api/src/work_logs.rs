@@ -1,4 +1,4 @@
-//! The output of all containers of one work item.
+//! The output of all containers of one piece of work.
 
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,8 @@ use crate::ContainerEntry;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkLogs {
     /// Output in order of arrival. The output of one container is in the order of writing.
-    pub pieces: Vec<WorkPiece>,
+    #[serde(rename = "pieces")]
+    pub chunks: Vec<WorkLogChunk>,
     /// Ended containers whose output is complete with this response. Each container is listed once
     /// per cursor.
     pub ended: Vec<ContainerEntry>,
@@ -24,7 +25,8 @@ pub struct WorkLogs {
 
 /// A chunk of output of one container. It has both streams, in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WorkPiece {
+#[schema(as = WorkPiece)]
+pub struct WorkLogChunk {
     pub container: AllocationId,
     /// The work of the container, including the instance of a service.
     pub work: WorkId,

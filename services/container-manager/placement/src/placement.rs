@@ -10,7 +10,8 @@
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-use crate::status::{Destination, Phase, QueueReason, Reason, Status};
+use crate::destination::Destination;
+use crate::status::{Phase, QueueReason, Reason, Status};
 
 /// A placement as stored in its row. Field names are those of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +70,7 @@ pub struct Placement {
     #[serde(default)]
     pub generation: u64,
 
+    /// Internal state of the action, which the API does not show.
     #[serde(default, rename = "hands")]
     pub progress: Progress,
 }

@@ -1,5 +1,5 @@
-//! Admission of a queued placement request: checks whether the request may start and whether it is
-//! valid, and takes its first step.
+//! Start of a queued placement request: checks whether the request may start and whether it is
+//! valid, and takes the first step of its action.
 //!
 //! Partners are the processors that must not share a host: an active and its standbys.
 
@@ -9,13 +9,14 @@ use crate::container_access::{
     Environment, conflicting_partner, current_container, is_unlisted, is_up, last_known_host,
     partners,
 };
-use crate::placement_request::{Placement, Progress};
+use crate::destination::{ANY_HOST, Destination};
+use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
-use crate::status::{ANY_HOST, Destination, Phase, QueueReason, Reason, Status};
+use crate::status::{Phase, QueueReason, Reason, Status};
 use crate::takeover;
 
 /// Starts a queued request, refuses it, or leaves it queued.
-pub fn admit(
+pub fn try_start(
     placements: &mut Placements,
     mut placement: Placement,
     env: &mut impl Environment,
@@ -65,14 +66,14 @@ fn queue_message(reason: QueueReason) -> &'static str {
     }
 }
 
-/// Returns the action in flight that a request of this processor waits for, and the reason.
+/// Returns the uuid of the action in flight that a request of this processor waits for, and why.
 /// `parent` is the parent action of the request, which does not block the request.
 pub fn blocking_action(
     placements: &Placements,
     work: &WorkId,
     parent: Option<&str>,
     env: &impl Environment,
-) -> Option<(QueueReason, Option<String>)> {
+) -> Option<(QueueReason, String)> {
     let find_action = |processor: &WorkId| {
         let mut in_flight = placements.active().filter(|it| it.is_in_flight());
         let action =
@@ -80,18 +81,18 @@ pub fn blocking_action(
         action.map(|it| it.uuid.clone())
     };
     if let Some(uuid) = find_action(work) {
-        return Some((QueueReason::SelfInFlight, Some(uuid)));
+        return Some((QueueReason::SelfInFlight, uuid));
     }
     let (processor, _) = env.processor(work)?;
     match processor.role {
         Role::Standby { of, .. } => {
-            find_action(&of).map(|uuid| (QueueReason::ActiveInFlight, Some(uuid)))
+            find_action(&of).map(|uuid| (QueueReason::ActiveInFlight, uuid))
         }
         // Standbys of the same active do not block each other.
         Role::Active => partners(env, work)
             .iter()
             .find_map(|(standby, _)| find_action(standby))
-            .map(|uuid| (QueueReason::StandbyInFlight, Some(uuid))),
+            .map(|uuid| (QueueReason::StandbyInFlight, uuid)),
     }
 }
 

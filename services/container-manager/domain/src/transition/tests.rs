@@ -1,4 +1,4 @@
-//! Tests of [`decide`]: tables of all transitions, ends, and causes of ends.
+//! Tests of [`decide`]: tables of all transitions, the ends of containers, and their causes.
 //!
 //! In the tables, the start is ordered at revision 10, the launch is reported at revision 20, and
 //! the stop is ordered at revision 30.
@@ -41,10 +41,10 @@ fn apply(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Lifecycle {
 /// stop at revision 30.
 fn lifecycle_in(state: State) -> Lifecycle {
     let lifecycle = Lifecycle::new(1);
-    let path = [State::Launching, State::Running];
+    let reported_states = [State::Launching, State::Running];
     let mut lifecycle = match state {
         State::Ordered => return lifecycle,
-        _ => path.iter().fold(lifecycle, |lifecycle, state| {
+        _ => reported_states.iter().fold(lifecycle, |lifecycle, state| {
             apply(
                 &lifecycle,
                 Fact::Observed(&observed(*state, ORDER_REVISION)),
@@ -111,7 +111,7 @@ fn check_row(name: &str, fact: Fact<'_>, expected: [Outcome; 5]) {
 }
 
 #[test]
-fn the_table_of_transitions_by_allocations() {
+fn each_status_of_the_allocation_leads_to_its_state() {
     let (exited, lost, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
     let allocation = Fact::Allocation;
     let unchanged = [
@@ -141,7 +141,7 @@ fn the_table_of_transitions_by_allocations() {
 }
 
 #[test]
-fn the_table_of_transitions_by_reports() {
+fn each_reported_state_leads_to_its_state() {
     let (exited, stopping) = (ended(UserError), in_state(Stopping));
     let unchanged = [
         in_state(Ordered),
@@ -186,12 +186,13 @@ fn the_table_of_transitions_by_reports() {
         35,
         [stopping, stopping, stopping, stopping, exited],
     );
+    // At revision 29 the agent had not seen the stop, so the program ended by itself.
     report(Ended, 29, [exited, exited, exited, exited, exited]);
     report(Ended, 30, [exited, exited, exited, ended(Intended), exited]);
 }
 
 #[test]
-fn the_table_of_transitions_by_absence() {
+fn an_absent_container_ends_only_after_a_recent_enough_report() {
     let (exited, lost, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
     let unchanged = [
         in_state(Ordered),
@@ -207,6 +208,7 @@ fn the_table_of_transitions_by_absence() {
             expected,
         );
     };
+    // The report is older than the launch at revision 20, the stop at revision 30, or neither.
     missing(19, unchanged);
     missing(29, [in_state(Ordered), lost, lost, lost, exited]);
     missing(30, [in_state(Ordered), lost, lost, ended(Intended), exited]);

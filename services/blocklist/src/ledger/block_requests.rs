@@ -1,20 +1,17 @@
-//! Adds requested blocks and sets the strategy. All checks run before any change, so a refused
-//! command changes nothing.
+//! Adds requested blocks. All checks run before any change, so a refused request changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
-use hayward_blocklist_domain::{Block, BrakeReason, Outcome, Rule};
+use hayward_blocklist_api::{BlockKind, BlockOutcome};
+use hayward_blocklist_domain::{Block, BrakeReason, Outcome};
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::NodeName;
 
-use super::items::AddBlock;
+use super::items::NewBlock;
 use super::nodes::BlockedNode;
 use super::{Ledger, repeated_keys};
 use crate::error::Refusal;
 use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE_COPY, block_entry};
-use crate::store::{Rows, StrategyRow};
-use crate::strategy::{self, ParsedStrategy};
+use crate::store::Rows;
 
 /// Reason of an unchanged result: the automatic request has a duration of zero.
 const ZERO_DURATION: &str = "ZERO_DURATION";
@@ -147,6 +144,7 @@ impl Ledger {
         Ok(())
     }
 
+    /// Adds one block that has passed all checks.
     fn add_single(
         &mut self,
         request: &BlockRequest,
@@ -173,7 +171,7 @@ impl Ledger {
         }
         let block = request.to_block(moment.now, &self.context.settings);
         let is_manual = !block.is_automatic();
-        let addition = AddBlock {
+        let addition = NewBlock {
             block,
             copied_removal_no: request.copied_removal_no,
             actor: &requests.caller_name,
@@ -230,113 +228,6 @@ impl Ledger {
             .settings
             .brakes()
             .operator_warning(&pool, counts)
-    }
-
-    /// Sets the strategy, unless it would block most of a pool now.
-    pub(super) fn set_strategy(
-        &mut self,
-        strategy: ParsedStrategy,
-        caller_name: String,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) -> Result<StrategyView, Refusal> {
-        if !self.context.settings.enabled {
-            return Err(Refusal::Disabled);
-        }
-        self.check_strategy_breadth(&strategy.rule, moment)?;
-        let row = StrategyRow {
-            name: strategy.rule.name().to_owned(),
-            parameters: strategy.parameters,
-            set_by: caller_name,
-            set_at: moment.now,
-        };
-        self.strategy = strategy.rule;
-        let view = StrategyView {
-            name: row.name.clone(),
-            parameters: row.parameters.clone(),
-            by: Some(row.set_by.clone()),
-            at: Some(row.set_at),
-            revision: moment.revision,
-        };
-        let (context, committed_view) = (self.context.clone(), view.clone());
-        batch.once_committed(move |revision| {
-            *context.strategy.write() = StrategyView {
-                revision,
-                ..committed_view
-            };
-        });
-        batch.rows.strategy = Some(row);
-        Ok(view)
-    }
-
-    /// Refuses a rule that would block most of a pool with the current facts.
-    fn check_strategy_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {
-        let is_proposed = |node: &&NodeName| {
-            let scores = rule.scores(&self.facts, node, self.newest_fact_at);
-            scores.iter().any(|score| score.proposal.is_some())
-        };
-        let proposed: Vec<&str> = self
-            .facts
-            .nodes()
-            .filter(is_proposed)
-            .map(NodeName::as_str)
-            .collect();
-        for node in &proposed {
-            let pool = self
-                .nodes
-                .pool_counts(node, std::iter::empty(), moment.monotonic_ms);
-            let Ok((pool, counts)) = pool else { continue };
-            let proposed_in_pool: Vec<&str> = proposed
-                .iter()
-                .copied()
-                .filter(|other| {
-                    let other = self.nodes.get(other);
-                    other.is_some_and(|other| other.pool == pool && other.ready)
-                })
-                .collect();
-            let count = u64::try_from(proposed_in_pool.len()).unwrap_or(u64::MAX);
-            let allowed = self.context.settings.brakes().max_withheld(counts);
-            if count > allowed && count.saturating_mul(2) > counts.ready {
-                return Err(Refusal::StrategyTooBroad(format!(
-                    "with the current facts this would block {count} of {} ready nodes of pool \
-                     {pool} ({}); at most {allowed} may be blocked automatically",
-                    counts.ready,
-                    proposed_in_pool[..proposed_in_pool.len().min(5)].join(", ")
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Loads the strategy at the start of a term: the stored strategy, or else the strategy of the
-    /// settings.
-    pub(super) fn load_strategy(&mut self, stored: Option<&StrategyRow>) {
-        let settings = &self.context.settings;
-        let request = hayward_blocklist_api::StrategyOrder {
-            name: stored.map_or(&settings.strategy, |row| &row.name).clone(),
-            parameters: stored.map(|row| row.parameters.clone()).unwrap_or_default(),
-        };
-        let parsed = strategy::parse(&request, settings.strategy_defaults());
-        let strategy = parsed.unwrap_or_else(|faults| {
-            tracing::error!(
-                ?faults,
-                name = request.name,
-                "the stored strategy is invalid"
-            );
-            ParsedStrategy {
-                rule: Rule::None,
-                parameters: BTreeMap::new(),
-            }
-        });
-        let view = StrategyView {
-            name: strategy.rule.name().to_owned(),
-            parameters: strategy.parameters,
-            by: stored.map(|row| row.set_by.clone()),
-            at: stored.map(|row| row.set_at),
-            revision: 0,
-        };
-        *self.context.strategy.write() = view;
-        self.strategy = strategy.rule;
     }
 }
 
