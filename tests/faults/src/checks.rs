@@ -7,13 +7,22 @@ mod proofs_logs_and_exits;
 mod work_state;
 
 use crate::fleet::Fleet;
-use crate::work::{Clients, SharedLedger};
+use crate::work::{Clients, Item, SharedLedger};
 
 /// The inputs of a check.
 pub struct CheckContext<'a> {
     pub fleet: &'a Fleet,
     pub clients: &'a Clients,
     pub ledger: &'a SharedLedger,
+}
+
+impl CheckContext<'_> {
+    /// Returns the acknowledged items for which `filter` is true.
+    pub fn acknowledged_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
+        let ledger = self.ledger.borrow();
+        let acknowledged = ledger.items.iter().filter(|item| item.id.is_some());
+        acknowledged.filter(|item| filter(item)).cloned().collect()
+    }
 }
 
 /// A broken promise.
@@ -25,9 +34,10 @@ pub struct Violation {
 }
 
 /// Result of a check. The error is the message of a violation.
-type Outcome = anyhow::Result<()>;
+type CheckResult = anyhow::Result<()>;
 
-/// Runs the checks of a list one after the other and collects the violations.
+/// Runs the checks of a list one after the other and collects the violations. The name of a check
+/// function is the name of the check in the output.
 macro_rules! run_checks {
     // These checks only read, so they are not async.
     (@ proofs_logs_and_exits :: $check:ident, $context:expr) => {
@@ -38,7 +48,7 @@ macro_rules! run_checks {
         let mut violations = Vec::new();
         $(
             println!("  {}", stringify!($check).replace('_', " "));
-            let outcome: Outcome = run_checks!(@ $module :: $check, $context);
+            let outcome: CheckResult = run_checks!(@ $module :: $check, $context);
             if let Err(error) = outcome {
                 let check = stringify!($check);
                 println!("VIOLATION {check}: {error:#}");
@@ -49,8 +59,8 @@ macro_rules! run_checks {
     }};
 }
 
-/// Runs the checks that must hold after all repairs, while orders such as blocks and drains are in
-/// force.
+/// Runs the checks that must hold after all repairs, while operations such as blocks and drains are
+/// in force.
 pub async fn check_after_repairs(context: &CheckContext<'_>) -> Vec<Violation> {
     run_checks!(
         context,
@@ -63,7 +73,7 @@ pub async fn check_after_repairs(context: &CheckContext<'_>) -> Vec<Violation> {
     )
 }
 
-/// Runs the checks that must hold after orders that keep work from running, such as blocks and
+/// Runs the checks that must hold after operations that keep work from running, such as blocks and
 /// drains, were withdrawn.
 pub async fn check_after_withdrawals(context: &CheckContext<'_>) -> Vec<Violation> {
     run_checks!(

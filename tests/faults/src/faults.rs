@@ -15,7 +15,7 @@ use crate::plan::{Actor, Connections, Disk, Fault};
 
 /// The result of an injection.
 #[derive(Debug)]
-pub enum Injected {
+pub enum InjectionResult {
     /// No repair is needed.
     Done,
     /// The fault lasts until its repair.
@@ -46,15 +46,15 @@ pub enum Repair {
 }
 
 impl Repair {
-    fn scheduled_after_ms(self, ms: u64) -> Injected {
-        Injected::NeedsRepair(ScheduledRepair {
+    fn scheduled_after_ms(self, ms: u64) -> InjectionResult {
+        InjectionResult::NeedsRepair(ScheduledRepair {
             after: Duration::from_millis(ms),
             repair: self,
         })
     }
 }
 
-pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected> {
+pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<InjectionResult> {
     match fault {
         Fault::Kill { actor, down_ms } => processes::kill(fleet, actor, down_ms),
         Fault::Pause { actor, duration_ms } => processes::pause(fleet, actor, duration_ms),

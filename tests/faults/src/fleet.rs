@@ -230,7 +230,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    // A fleet that was not ended in order must not leave any process.
+    // A fleet without an orderly shutdown must not leave any process.
     fn drop(&mut self) {
         for child in self.running.values_mut() {
             let _ = (child.kill(), child.wait());

@@ -2,7 +2,7 @@
 //! processes and injects random faults of all kinds. After each phase, the program checks what
 //! Hayward promises to users, for example that acknowledged work is never lost.
 //!
-//! - [`plan`] derives submissions, orders and faults from a seed.
+//! - [`plan`] derives submissions, operations and faults from a seed.
 //! - [`fleet`] starts the processes, and [`faults`] injects faults into them.
 //! - [`work`] submits work. Its programs write proofs of their runs.
 //! - [`checks`] has one function for each promise.

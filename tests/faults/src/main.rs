@@ -33,6 +33,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         max_phases: arguments.phases,
         faults_per_phase: arguments.faults,
     };
+    // The run starts tasks that stay on this thread, because they share a ledger without locks.
     let local = tokio::task::LocalSet::new();
     let summary = tokio::select! {
         summary = local.run_until(run(config)) => summary?,

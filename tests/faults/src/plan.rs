@@ -1,5 +1,5 @@
-//! The plan of a run from its seed alone: submissions, orders and faults of each phase. The same
-//! seed and number give the same phase on every computer.
+//! The plan of a run, which depends on its seed alone: the submissions, operations and faults of
+//! each phase. The same seed and phase number give the same phase on every computer.
 //!
 //! A plan names targets that always exist (a replica, an agent, a connection). Other targets, such
 //! as processes in containers, exist only while work runs. For these the plan has a random number
@@ -73,7 +73,8 @@ pub struct Agent(pub u8);
 
 impl Agent {
     pub const COUNT: u8 = 4;
-    /// Agents up to this number are in the pool of classes, the others in the pool of queues.
+    /// Agents up to this number are in the node pool that is divided by classes. The others are in
+    /// the node pool that is divided by queues.
     pub const LAST_IN_CLASS_POOL: u8 = 2;
 
     pub fn all() -> impl Iterator<Item = Self> {
@@ -146,7 +147,9 @@ pub enum Disk {
 /// A process inside a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessKind {
+    /// The parent of all processes of the container.
     Supervisor,
+    /// The process that executes the tasks of a job.
     Runner,
     /// A program of a user.
     Program,
@@ -213,8 +216,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the kind under which the fault is counted.
-    pub fn kind(self) -> &'static str {
+    /// Returns the label under which the fault is counted in the summary of a run.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Kill {
                 actor: Actor::Service(_),
@@ -279,7 +282,8 @@ impl Fault {
 /// Work that users submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// A job whose tasks all succeed. `queued` jobs run in the pool of queues.
+    /// A job whose tasks all succeed. A `queued` job runs in the node pool that is divided by
+    /// queues.
     Job {
         tasks: u64,
         sleep_ms: u64,
@@ -306,15 +310,17 @@ pub enum Work {
     },
 }
 
-/// An order of an operator or user about existing work or an existing node.
+/// An operation of an operator or user on existing work or an existing node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum Operation {
     Cancel {
         choice: Choice,
     },
     Block {
         agent: Agent,
+        /// Whether the processes on the node must leave.
         evacuate: bool,
+        /// Whether the processes have time to end. Only used with `evacuate`.
         graceful: bool,
     },
     Drain {
@@ -330,10 +336,11 @@ pub enum Order {
     },
 }
 
+/// What happens in one step of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Submit(Work),
-    Order(Order),
+    Operation(Operation),
     Fault(Fault),
 }
 

@@ -12,15 +12,15 @@ use hayward_service::{Clock as _, SystemClock};
 use tokio::time::{Instant, sleep_until};
 
 use crate::checks::{self, CheckContext, Violation};
-use crate::faults::{self, Injected, Repair};
+use crate::faults::{self, InjectionResult, Repair};
 use crate::fleet::{self, Fleet, UnexpectedExit};
 use crate::plan::{self, Action, Actor, Fault, Phase, PhaseNumber, Seed};
 use crate::work::{self, Cancellation, Clients, Ledger, SharedLedger};
 
 /// Interval of the check for processes that ended by themselves.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Seed, length and intensity of a run.
+/// Seed, duration and number of faults of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunConfig {
     pub seed: Seed,
@@ -34,13 +34,13 @@ pub struct RunConfig {
 #[derive(Debug, Default)]
 pub struct Summary {
     pub phases: u32,
-    /// Number of injected faults by kind.
+    /// Number of injected faults by label.
     pub injected: BTreeMap<&'static str, u32>,
-    /// Number of skipped faults by kind and reason.
+    /// Number of skipped faults by label and reason.
     pub skipped: BTreeMap<(&'static str, &'static str), u32>,
-    /// Number of acknowledged submissions, cancellations and orders.
+    /// Number of acknowledged submissions, cancellations and operations.
     pub acknowledged_count: u64,
-    /// Refused orders and cancellations, which are no violations.
+    /// Refused operations and cancellations, which are no violations.
     pub refused: Vec<String>,
     /// Processes that ended without being killed, and were restarted.
     pub unexpected_exits: Vec<UnexpectedExit>,
@@ -54,13 +54,13 @@ impl Summary {
         self.injected.values().sum()
     }
 
-    fn record(&mut self, fault: Fault, injected: &Injected) {
-        match injected {
-            Injected::Skipped(reason) => {
-                *self.skipped.entry((fault.kind(), *reason)).or_default() += 1;
+    fn record(&mut self, fault: Fault, result: &InjectionResult) {
+        match result {
+            InjectionResult::Skipped(reason) => {
+                *self.skipped.entry((fault.label(), *reason)).or_default() += 1;
             }
-            Injected::Done | Injected::NeedsRepair(_) => {
-                *self.injected.entry(fault.kind()).or_default() += 1;
+            InjectionResult::Done | InjectionResult::NeedsRepair(_) => {
+                *self.injected.entry(fault.label()).or_default() += 1;
             }
         }
     }
@@ -71,14 +71,14 @@ impl fmt::Display for Summary {
         let (faults, phases) = (self.fault_count(), self.phases);
         writeln!(
             f,
-            "{faults} faults in {phases} phases, {} requests kept",
+            "{faults} faults in {phases} phases, {} requests acknowledged",
             self.acknowledged_count
         )?;
-        for (kind, count) in &self.injected {
-            writeln!(f, "  {count:5} {kind}")?;
+        for (label, count) in &self.injected {
+            writeln!(f, "  {count:5} {label}")?;
         }
-        for ((kind, reason), count) in &self.skipped {
-            writeln!(f, "  skipped: {count} {kind}: {reason}")?;
+        for ((label, reason), count) in &self.skipped {
+            writeln!(f, "  skipped: {count} {label}: {reason}")?;
         }
         for refusal in &self.refused {
             writeln!(f, "  refused: {refusal}")?;
@@ -128,6 +128,8 @@ pub async fn run(config: RunConfig) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
+/// Runs one phase: its steps, all repairs, and then three groups of checks. Later groups need a
+/// fleet without operations in force, and without work.
 async fn run_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
     let ledger: SharedLedger = Rc::new(RefCell::new(Ledger::default()));
     let clients = Clients::new(fleet)?;
@@ -137,7 +139,7 @@ async fn run_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> a
         ledger: &ledger,
         phase: phase.number,
         repairs: Vec::new(),
-        checked_at: Instant::now(),
+        exits_checked_at: Instant::now(),
     };
     phase_run.run_steps(phase, summary).await?;
     phase_run.repair_all().await?;
@@ -147,11 +149,11 @@ async fn run_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> a
         ledger: &ledger,
     };
     let mut violations = checks::check_after_repairs(&context).await;
-    let orders = ledger.borrow().acknowledged_orders.clone();
-    for order in &orders {
-        if let Err(reason) = work::withdraw(&clients, order).await {
-            let message = format!("{order:?}: {reason}");
-            let check = "acknowledged orders can be withdrawn";
+    let operations = ledger.borrow().acknowledged_operations.clone();
+    for acknowledged in &operations {
+        if let Err(reason) = work::withdraw(&clients, acknowledged).await {
+            let message = format!("{acknowledged:?}: {reason}");
+            let check = "acknowledged operations can be withdrawn";
             violations.push(Violation { check, message });
         }
     }
@@ -179,7 +181,7 @@ async fn cancel_all_work(clients: &Clients, ledger: &SharedLedger) {
     }
 }
 
-/// The first part of a phase: submissions, orders, and faults with their repairs.
+/// The first part of a phase: submissions, operations, and faults with their repairs.
 struct PhaseRun<'a> {
     fleet: &'a mut Fleet,
     clients: &'a Clients,
@@ -188,7 +190,7 @@ struct PhaseRun<'a> {
     /// Repairs that are not yet made, and when they are due.
     repairs: Vec<(Instant, Repair)>,
     /// Time of the last check for processes that ended by themselves.
-    checked_at: Instant,
+    exits_checked_at: Instant,
 }
 
 impl PhaseRun<'_> {
@@ -199,15 +201,15 @@ impl PhaseRun<'_> {
                 .await?;
             match step.action {
                 Action::Submit(work) => self.submit(work),
-                Action::Order(order) => {
+                Action::Operation(operation) => {
                     let (clients, ledger) = (self.clients.clone(), Rc::clone(self.ledger));
-                    tokio::task::spawn_local(work::execute_order(clients, ledger, order));
+                    tokio::task::spawn_local(work::execute_operation(clients, ledger, operation));
                 }
                 Action::Fault(fault) => {
-                    let injected = faults::inject(self.fleet, fault).await?;
-                    summary.record(fault, &injected);
-                    self.log_injection(fault, &injected)?;
-                    if let Injected::NeedsRepair(scheduled) = injected {
+                    let result = faults::inject(self.fleet, fault).await?;
+                    summary.record(fault, &result);
+                    self.log_injection(fault, &result)?;
+                    if let InjectionResult::NeedsRepair(scheduled) = result {
                         self.repairs
                             .push((Instant::now() + scheduled.after, scheduled.repair));
                     }
@@ -218,13 +220,13 @@ impl PhaseRun<'_> {
     }
 
     /// Writes a log of injections with their times, for the analysis of violations.
-    fn log_injection(&self, fault: Fault, injected: &Injected) -> anyhow::Result<()> {
+    fn log_injection(&self, fault: Fault, result: &InjectionResult) -> anyhow::Result<()> {
         let path = self.fleet.dir.join("logs").join("faults.log");
         let mut log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
             .open(path)?;
-        writeln!(log, "{} {fault:?}: {injected:?}", SystemClock.now())?;
+        writeln!(log, "{} {fault:?}: {result:?}", SystemClock.now())?;
         Ok(())
     }
 
@@ -239,13 +241,13 @@ impl PhaseRun<'_> {
     /// ended by themselves.
     async fn run_repairs_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         loop {
-            if self.checked_at.elapsed() >= CHECK_INTERVAL {
+            if self.exits_checked_at.elapsed() >= EXIT_CHECK_INTERVAL {
                 self.fleet.restart_ended()?;
-                self.checked_at = Instant::now();
+                self.exits_checked_at = Instant::now();
             }
             self.repairs.sort_by_key(|(at, _)| *at);
             let due = self.repairs.first().map_or(deadline, |(at, _)| *at);
-            let next = due.min(deadline).min(Instant::now() + CHECK_INTERVAL);
+            let next = due.min(deadline).min(Instant::now() + EXIT_CHECK_INTERVAL);
             sleep_until(next).await;
             if self
                 .repairs
@@ -268,7 +270,7 @@ impl PhaseRun<'_> {
             faults::apply_repair(self.fleet, repair).await?;
         }
         self.fleet.relays.reset_all();
-        self.fleet.postgres.resume().await?;
+        self.fleet.postgres.ensure_running().await?;
         for actor in Actor::all() {
             self.fleet.resume(actor)?;
             self.fleet.start(actor)?;

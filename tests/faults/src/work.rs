@@ -2,11 +2,12 @@
 //! with a random number into the proof file of its work, and prints that number. An outcome is
 //! proven if its output shows the number of a run that wrote its end.
 
-mod orders;
+mod operations;
 mod pool_owner;
 mod proof_files;
 mod request_bodies;
-mod submit;
+mod retry;
+mod submit_and_cancel;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,13 +17,13 @@ use std::rc::Rc;
 use hayward_service::Client;
 
 use crate::fleet::Fleet;
-use crate::plan::{Agent, Choice, Order, PhaseNumber, Service, Work};
+use crate::plan::{Agent, Choice, Operation, PhaseNumber, Service, Work};
 
-pub use orders::{execute_order, withdraw};
+pub use operations::{execute_operation, withdraw};
 pub use proof_files::{Proof, live_workers, read_proof};
-pub use submit::{cancel, submit};
+pub use submit_and_cancel::{cancel, submit};
 
-/// Argument by which processes of exclusive work are found.
+/// Argument of each process of exclusive work, which marks the process in its command line.
 pub const EXCLUSIVE: &str = "never-two-at-once";
 
 /// Clients of one user and of an operator.
@@ -74,7 +75,7 @@ pub enum Cancellation {
     Acknowledged,
 }
 
-/// One submission and its state.
+/// One piece of submitted work and its state.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Idempotency key of the submission, which is also the name of the work.
@@ -109,11 +110,11 @@ fn collection_path(work: Work) -> &'static str {
     }
 }
 
-/// An order that was acknowledged.
+/// An operation that was acknowledged.
 #[derive(Debug, Clone)]
-pub struct AcknowledgedOrder {
-    pub order: Order,
-    /// URL path at which the state of the order can be read.
+pub struct AcknowledgedOperation {
+    pub operation: Operation,
+    /// URL path at which the state of the operation can be read.
     pub path: String,
 }
 
@@ -121,14 +122,14 @@ pub struct AcknowledgedOrder {
 #[derive(Default)]
 pub struct Ledger {
     pub items: Vec<Item>,
-    pub acknowledged_orders: Vec<AcknowledgedOrder>,
+    pub acknowledged_operations: Vec<AcknowledgedOperation>,
     /// Number of requests in flight.
     pub in_flight: usize,
     /// Number of requests that were acknowledged.
     pub acknowledged_count: u64,
     /// Submissions that were refused, or were acknowledged with different ids.
     pub broken_promises: Vec<String>,
-    /// Refused orders and cancellations. They are not violations.
+    /// Refused operations and cancellations. They are not violations.
     pub refusals: Vec<String>,
 }
 
@@ -165,7 +166,7 @@ impl Ledger {
     }
 }
 
-/// Selects a node of the pool of classes.
+/// Selects a node of the pool that is divided by classes. Services run only there.
 fn choose_class_node(choice: Choice) -> Agent {
     let number = choice.0 % u32::from(Agent::LAST_IN_CLASS_POOL) + 1;
     Agent(u8::try_from(number).unwrap_or(1))

@@ -17,6 +17,9 @@ use hayward_simulation::{
     trace::{InvalidLines, open, open_jobs, read_nodes},
 };
 
+/// First seed of the published runs.
+const FIRST_SEED: u64 = 42;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(folder), Some(seeds)) = (arguments.next(), arguments.next()) else {
@@ -31,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let pods = sorted_pods(&open_jobs(&file, InvalidLines::Refuse)?, &gpu_nodes);
         let mut gpu_by_seed = Vec::new();
         let started = Instant::now();
-        for seed in 42..42 + seeds {
+        for seed in FIRST_SEED..FIRST_SEED + seeds {
             let arrival_order = arrivals(&pods, &gpu_nodes, seed);
             let (result, _) =
                 inflate_with_planner(&mut gpu_nodes.clone(), &arrival_order, &Settings::default());

@@ -61,6 +61,7 @@ const fn gang(checkpoint_s: Option<u64>, protected_s: Option<u64>) -> Model {
     })
 }
 
+/// All schedulers that can be selected by name.
 pub const ALL: [Baseline; 16] = [
     unweighted("fcfs", Model::Batch(Discipline::Fcfs)),
     unweighted("easy", Model::Batch(Discipline::Easy)),
@@ -88,12 +89,15 @@ impl fmt::Display for Baseline {
 
 impl Baseline {
     pub fn find_by_name(name: &str) -> Option<Self> {
-        ALL.into_iter().find(|it| it.name == name)
+        ALL.into_iter().find(|baseline| baseline.name == name)
     }
 
-    /// Returns the policy of the real planner that corresponds to this model.
+    /// Returns the baseline with the planner of real fleets that corresponds to this model. Returns
+    /// `None` if there is no such baseline.
     pub fn planner_equivalent(self) -> Option<Self> {
-        let is_equivalent = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
+        let is_equivalent = |baseline: &Self| {
+            baseline.model == Model::Planner && baseline.weighted == self.weighted
+        };
         ALL.into_iter()
             .find(is_equivalent)
             .filter(|_| self.model == Model::Fluid(1))
@@ -144,8 +148,11 @@ mod tests {
 
     #[test]
     fn every_name_selects_its_own_baseline() {
-        for it in ALL {
-            assert_eq!(Baseline::find_by_name(&it.to_string()), Some(it));
+        for baseline in ALL {
+            assert_eq!(
+                Baseline::find_by_name(&baseline.to_string()),
+                Some(baseline)
+            );
         }
         assert_eq!(Baseline::find_by_name("policies/easy"), None);
     }
@@ -153,8 +160,8 @@ mod tests {
     #[test]
     fn a_model_has_a_corresponding_policy_of_the_planner() {
         let corresponding = |name| {
-            let it = Baseline::find_by_name(name).and_then(Baseline::planner_equivalent);
-            it.map(|it| it.to_string())
+            let equivalent = Baseline::find_by_name(name).and_then(Baseline::planner_equivalent);
+            equivalent.map(|baseline| baseline.to_string())
         };
         assert_eq!(corresponding("fluid").as_deref(), Some("even"));
         assert_eq!(

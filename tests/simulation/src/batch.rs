@@ -3,16 +3,16 @@
 //! Time is in whole seconds. At equal times, ends are handled before arrivals. The queue is
 //! scheduled once for each second with an event. A job is named by its index in [`Case::jobs`].
 
-mod backfill;
 mod priority;
+mod reservation;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
 };
 
-use backfill::Reservation;
 use priority::Priorities;
+use reservation::Reservation;
 
 use crate::{
     case::{Case, Progress},
@@ -156,6 +156,7 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Starts the job if it fits on any nodes now.
     fn start_anywhere(&mut self, job: usize) -> bool {
         let spec = self.job(job);
         if self.exceeds_free_cpu(spec) {
@@ -175,6 +176,7 @@ impl<'a> Batch<'a> {
         job.request.cpu_milli.saturating_mul(job.tasks) > self.free_cpu
     }
 
+    /// Starts all waiting jobs that do not delay the head of the queue, which has a reservation.
     fn backfill(&mut self) {
         let head = self.job(self.queue[0]);
         let mut reservation = Reservation::for_head(self, head);
@@ -193,11 +195,13 @@ impl<'a> Batch<'a> {
         if self.exceeds_free_cpu(spec) {
             return false;
         }
-        let in_time = spec
+        let ends_before_reservation = spec
             .limit_s
             .is_some_and(|limit| self.now.saturating_add(limit) <= reservation.start_s);
+        // A job that ends before the start of the reservation may use any free space. Any other job
+        // may use only space that the head of the queue does not need.
         let free_space = &self.cluster.free_space;
-        let allowed = if in_time {
+        let allowed = if ends_before_reservation {
             free_space
         } else {
             &reservation.free_throughout
@@ -205,7 +209,7 @@ impl<'a> Batch<'a> {
         let Some(mut placements) = self.cluster.find_placements(spec, allowed, free_space) else {
             return false;
         };
-        if in_time {
+        if ends_before_reservation {
             occupy(&mut self.cluster.free_space, &spec.request, &mut placements);
         } else {
             occupy(

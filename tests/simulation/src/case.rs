@@ -1,10 +1,11 @@
-//! The input of a simulation: the jobs of a workload that can be simulated, and the nodes.
+//! A simulation case: the jobs of a workload that can be simulated, and the nodes.
 
 use crate::{
     cluster::Cluster,
     trace::{Job, Node, Workload},
 };
 
+/// The input of a simulation. Schedulers name a job by its index in `jobs`.
 #[derive(Debug)]
 pub struct Case<'a> {
     pub workload: &'a Workload,

@@ -1,8 +1,9 @@
 //! Runs schedulers over recorded workloads in simulated time, measures the result and draws charts.
 //!
-//! A [`Workload`] is read from a trace, a policy decides, and a [`Ledger`](measure::Ledger) records
-//! who had what and when. All decisions use integers and read no clock. Random numbers come only
-//! from a given seed. Equal inputs therefore give equal bytes.
+//! A [`Workload`] is read from a trace, and a policy decides which jobs run where. A
+//! [`Ledger`](measure::Ledger) records the shares of each user over time. All decisions use
+//! integers and read no clock. Random numbers come only from a given seed. Equal inputs therefore
+//! give equal bytes.
 //!
 //! Only [`trace::open`] accesses files. All other modules take readers and return text.
 //!
@@ -13,6 +14,7 @@ pub mod baseline;
 pub mod batch;
 pub mod case;
 mod cluster;
+mod fair_shares;
 pub mod gang;
 pub mod malleable;
 pub mod measure;
@@ -20,7 +22,6 @@ pub mod packing;
 pub mod plots;
 pub mod published_figures;
 pub mod report;
-mod share;
 pub mod splitmix;
 mod svg_chart;
 pub mod trace;
@@ -30,4 +31,4 @@ pub use case::Case;
 pub use trace::{Job, Node, Workload};
 
 #[cfg(test)]
-mod property_tests;
+mod policy_property_tests;

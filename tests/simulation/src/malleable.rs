@@ -36,6 +36,8 @@ pub trait MalleablePolicy {
     }
 }
 
+/// Simulates all jobs of the case until no event is left.
+///
 /// # Errors
 /// If a round fails. The simulation ends there.
 pub fn simulate(

@@ -1,15 +1,16 @@
-//! The results of a simulation: waiting times, and what each user had compared to the fair share.
+//! The results of a simulation: waiting times, and the share that each user held compared to the
+//! fair share.
 //!
 //! The ledger records every submission, start, stop and end as it happens, and samples the shares
 //! at fixed moments. It makes no decisions.
 
-mod queues;
+mod queue_holdings;
 mod series;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queues::Queues;
+use queue_holdings::QueueHoldings;
 use series::CpuUse;
 pub use series::{Bucket, Series};
 pub use summary::{QueueSummary, Spread, Summary, UnservedJobs};
@@ -17,7 +18,7 @@ pub(crate) use summary::{flow_ms, slowdown, to_f64, wait_ms};
 
 use crate::{
     cluster::Capacity,
-    share::{Member, Share, ShareScale, divide_by_class_and_member},
+    fair_shares::{Member, Share, ShareScale, divide_by_class_and_member},
     trace::{Job, Workload},
 };
 
@@ -41,16 +42,30 @@ pub enum Fairness {
 }
 
 impl Fairness {
-    /// Returns the class of a job, with its weight.
-    pub(crate) fn class_and_weight(&self, workload: &Workload, job: &Job) -> (usize, u64) {
+    /// Returns the class of a job. All jobs are in one class if only users are compared.
+    pub(crate) fn weighted_class(&self, workload: &Workload, job: &Job) -> WeightedClass {
         match self {
-            Self::Users => (0, 1),
+            Self::Users => WeightedClass {
+                index: 0,
+                weight: 1,
+            },
             Self::Classes(weights) => {
                 let name = workload.classes.name(job.class);
-                (job.class, weights.get(name).copied().unwrap_or(1))
+                WeightedClass {
+                    index: job.class,
+                    weight: weights.get(name).copied().unwrap_or(1),
+                }
             }
         }
     }
+}
+
+/// A class and its weight in the division of the cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WeightedClass {
+    /// Index into [`Workload::classes`].
+    pub index: usize,
+    pub weight: u64,
 }
 
 /// The history of one job.
@@ -76,13 +91,16 @@ pub struct Outcome {
 pub struct UnservedReason {
     /// A reason from a closed list.
     pub reason: String,
+    /// A sentence for people.
     pub detail: String,
 }
 
 /// A user, or a user within a class.
 #[derive(Debug, Clone, Default)]
 struct Account {
+    /// Share that all tasks of the unfinished jobs would hold at once.
     demand: Share,
+    /// Share of the running tasks.
     held: Share,
     /// Fair share, summed over the contended samples.
     fair_sum: Share,
@@ -101,8 +119,8 @@ pub struct Ledger {
     task_cpu_by_job: Vec<u64>,
     tasks_by_job: Vec<u64>,
     accounts: Vec<Account>,
-    /// Class of each account, with the weight of the class.
-    class_by_account: Vec<(usize, u64)>,
+    /// Class of each account.
+    class_by_account: Vec<WeightedClass>,
     /// Accounts with unfinished jobs.
     active: BTreeSet<usize>,
     /// Demand of all accounts.
@@ -124,7 +142,7 @@ pub struct Ledger {
     /// Sum over the contended samples of the share by which accounts were below their fair share.
     shortfall_sum: Share,
     outcomes: Vec<Outcome>,
-    queues: Queues,
+    queues: QueueHoldings,
     series: Series,
 }
 
@@ -170,7 +188,7 @@ impl Ledger {
             contended_samples: 0,
             shortfall_sum: 0,
             outcomes: Vec::new(),
-            queues: Queues::default(),
+            queues: QueueHoldings::default(),
             series: Series::new(workload, first, last),
         };
         ledger.open_accounts(workload, jobs, fairness);
@@ -180,12 +198,14 @@ impl Ledger {
     fn open_accounts(&mut self, workload: &Workload, jobs: &[&Job], fairness: &Fairness) {
         let mut account_index: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for job in jobs {
-            let (class, weight) = fairness.class_and_weight(workload, job);
-            let account = *account_index.entry((class, job.user)).or_insert_with(|| {
-                self.accounts.push(Account::default());
-                self.class_by_account.push((class, weight));
-                self.accounts.len() - 1
-            });
+            let class = fairness.weighted_class(workload, job);
+            let account = *account_index
+                .entry((class.index, job.user))
+                .or_insert_with(|| {
+                    self.accounts.push(Account::default());
+                    self.class_by_account.push(class);
+                    self.accounts.len() - 1
+                });
             self.account_by_job.push(account);
             self.series.set_user(account, job.user);
             self.outcomes.push(Outcome {
@@ -278,6 +298,8 @@ impl Ledger {
         }
     }
 
+    /// Samples the holdings. Fairness is measured only while demand exceeds the cluster, because
+    /// otherwise all users can have what they want.
     fn sample(&mut self) {
         self.samples += 1;
         let cpu = CpuUse {
@@ -310,8 +332,8 @@ impl Ledger {
     /// Returns the current fair share of each account with unfinished jobs.
     fn fair_shares(&self) -> Vec<(usize, Share)> {
         let member = |account: &usize| Member {
-            class: self.class_by_account[*account].0,
-            class_weight: self.class_by_account[*account].1,
+            class: self.class_by_account[*account].index,
+            class_weight: self.class_by_account[*account].weight,
             demand: self.accounts[*account].demand,
         };
         let members: Vec<Member> = self.active.iter().map(member).collect();

@@ -9,6 +9,7 @@ use crate::{
 
 /// Number of users or queues drawn separately. The others are drawn together.
 const MAX_DRAWN: usize = 8;
+/// Ticks of the axis of waiting times: seconds and label.
 const WAIT_TICKS: [(u64, &str); 10] = [
     (1, "1 s"),
     (10, "10 s"),
@@ -58,6 +59,7 @@ fn time_unit(span_ms: u64) -> (&'static str, f64) {
     }
 }
 
+/// Returns the axis of time, and the length of the window in the unit of the axis.
 fn time_axis(series: &Series) -> (Axis, f64) {
     let span = series.last - series.first;
     let (name, ms) = time_unit(span);
@@ -90,7 +92,9 @@ fn percent(sum: u64, samples: u64) -> f64 {
 struct ShareOwners<'a> {
     title: &'a str,
     names: &'a [String],
+    /// Name in the legend of an owner whose name is empty.
     placeholder: &'a str,
+    /// Returns the holdings by index of the owner.
     held: fn(&Bucket) -> &BTreeMap<usize, u64>,
 }
 
@@ -112,15 +116,16 @@ fn draw_shares(series: &Series, policy: &str, owners: &ShareOwners) -> String {
     let title = format!("Dominant shares per {}, {policy}", owners.title);
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the cluster", 100.0));
     let positions = bucket_positions(series, length);
+    // The areas are stacked. These are the upper edges of the areas drawn so far.
     let mut tops = vec![0.0; positions.len()];
-    let mut draw_band = |chart: &mut Chart, name: &str, colour, held: &dyn Fn(&Bucket) -> u64| {
-        let band = positions.iter().zip(&mut tops).map(|((x, bucket), top)| {
+    let mut draw_layer = |chart: &mut Chart, name: &str, colour, held: &dyn Fn(&Bucket) -> u64| {
+        let edges = positions.iter().zip(&mut tops).map(|((x, bucket), top)| {
             let low = *top;
             *top += percent(held(bucket), bucket.samples);
             (*x, low, *top)
         });
-        let band: Vec<(f64, f64, f64)> = band.collect();
-        chart.draw_area(name, &band, colour);
+        let edges: Vec<(f64, f64, f64)> = edges.collect();
+        chart.draw_area(name, &edges, colour);
     };
     for (owner, colour) in drawn_owners.iter().zip(COLOURS) {
         let name = match owners.names[*owner].as_str() {
@@ -128,7 +133,7 @@ fn draw_shares(series: &Series, policy: &str, owners: &ShareOwners) -> String {
             name => name,
         };
         let held = |bucket: &Bucket| (owners.held)(bucket).get(owner).copied().unwrap_or(0);
-        draw_band(&mut chart, name, colour, &held);
+        draw_layer(&mut chart, name, colour, &held);
     }
     if by_total.len() > MAX_DRAWN {
         let name = format!("{} others", by_total.len() - MAX_DRAWN);
@@ -137,7 +142,7 @@ fn draw_shares(series: &Series, policy: &str, owners: &ShareOwners) -> String {
             let others = all_holdings.filter(|(owner, _)| !drawn_owners.contains(owner));
             others.map(|(_, held)| held).sum()
         };
-        draw_band(&mut chart, &name, COLOURS[MAX_DRAWN], &held);
+        draw_layer(&mut chart, &name, COLOURS[MAX_DRAWN], &held);
     }
     chart.to_svg()
 }

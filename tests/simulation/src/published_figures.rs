@@ -57,6 +57,7 @@ pub const DEFRAGMENTED: [(u64, [u64; 3]); 4] = [
 ];
 
 /// The result of a policy on a trace in protocol C. A figure is `None` if it is not recorded.
+/// [`Summary`](crate::measure::Summary) defines the figures, and times and slowdowns are means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     pub trace: &'static str,
@@ -72,7 +73,7 @@ pub struct Row {
     pub evictions: Option<f64>,
 }
 
-/// Figures in the order of [`Row`]. A negative figure is not recorded.
+/// Name of the policy, and its figures in the order of [`Row`]. A negative figure is not recorded.
 type Figures = (&'static str, [f64; 7]);
 
 const NOT_RECORDED: f64 = -1.0;
@@ -268,18 +269,26 @@ pub fn batch_rows() -> Vec<Row> {
 
 fn row(trace: &'static str, nodes: usize, published: &'static Figures) -> Row {
     let (policy, figures) = published;
-    let recorded = |column: usize| Some(figures[column]).filter(|figure| *figure >= 0.0);
+    let [
+        wait_s,
+        flow_s,
+        slowdown,
+        deviation,
+        jain,
+        waste_percent,
+        evictions,
+    ] = figures.map(|figure| Some(figure).filter(|figure| *figure >= 0.0));
     Row {
         trace,
         nodes,
         policy,
-        wait_s: recorded(0),
-        flow_s: recorded(1),
-        slowdown: recorded(2),
-        deviation: recorded(3),
-        jain: recorded(4),
-        waste_percent: recorded(5),
-        evictions: recorded(6),
+        wait_s,
+        flow_s,
+        slowdown,
+        deviation,
+        jain,
+        waste_percent,
+        evictions,
     }
 }
 

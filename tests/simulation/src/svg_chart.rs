@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+// Size of the image, and the margins around the frame, in pixels. The legend is in the right
+// margin.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 70.0;
@@ -105,10 +107,10 @@ impl Chart {
         self.legend.push((name.to_owned(), colour));
     }
 
-    /// Fills the area between two lines over the same positions.
-    pub fn draw_area(&mut self, name: &str, band: &[(f64, f64, f64)], colour: &'static str) {
-        let upper = band.iter().map(|(x, _, high)| (*x, *high));
-        let lower = band.iter().rev().map(|(x, low, _)| (*x, *low));
+    /// Fills the area between two lines. Each edge is a position with its low and its high value.
+    pub fn draw_area(&mut self, name: &str, edges: &[(f64, f64, f64)], colour: &'static str) {
+        let upper = edges.iter().map(|(x, _, high)| (*x, *high));
+        let lower = edges.iter().rev().map(|(x, low, _)| (*x, *low));
         let path = self.path(upper.chain(lower));
         write(
             &mut self.body,

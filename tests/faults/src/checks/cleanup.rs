@@ -3,13 +3,13 @@
 use hayward_job_converter_api::{WorkState, WorkView};
 use serde_json::Value;
 
-use super::{CheckContext, Outcome};
+use super::{CheckContext, CheckResult};
 use crate::fleet::{TIMEOUT, container_processes, poll_until};
 use crate::plan::{Service, Work};
 use crate::work::Cancellation;
 
 /// Checks that work has ended if its cancellation was acknowledged.
-pub async fn cancelled_work_has_ended(context: &CheckContext<'_>) -> Outcome {
+pub async fn cancelled_work_has_ended(context: &CheckContext<'_>) -> CheckResult {
     let items = context.ledger.borrow().items.clone();
     for item in items {
         let (Some(path), Cancellation::Acknowledged) = (item.path(), item.cancellation) else {
@@ -47,7 +47,7 @@ pub async fn cancelled_work_has_ended(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that no process runs in any container, whatever services report.
-pub async fn no_process_is_left(context: &CheckContext<'_>) -> Outcome {
+pub async fn no_process_is_left(context: &CheckContext<'_>) -> CheckResult {
     poll_until("all processes to be gone", TIMEOUT, async || {
         let remaining = container_processes::list(&context.fleet.dir);
         remaining
@@ -59,7 +59,7 @@ pub async fn no_process_is_left(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that all allocations and all containers have ended (I24).
-pub async fn no_allocation_is_held(context: &CheckContext<'_>) -> Outcome {
+pub async fn no_allocation_is_held(context: &CheckContext<'_>) -> CheckResult {
     let queries = [
         (Service::RmScheduler, "/v1/allocations", "allocations"),
         (Service::ContainerManager, "/v1/containers", "containers"),

@@ -7,19 +7,20 @@ use hayward_node_status_api::drain::{DrainState, DrainView};
 use hayward_service::invariants::{Invariants, RuleResult};
 use serde_json::Value;
 
-use super::{CheckContext, Outcome};
+use super::{CheckContext, CheckResult};
 use crate::fleet::{TIMEOUT, container_processes, poll_until};
-use crate::plan::{Order, Replica, Work};
+use crate::plan::{Operation, Replica, Work};
 
 /// Kinds of findings that `hayward doctor` reports for every fleet under test. Its clocks can be
 /// stepped, which is insecure, and other files may fill the disk.
 const EXPECTED_FINDINGS: [&str; 2] = ["insecure", "disk"];
 
-/// Time limit of a drain. It is not much longer than the work runs.
+/// Time limit of a drain. It is longer than jobs and gangs run. It is shorter than [`TIMEOUT`],
+/// because a drain does not end while its work fits on no other node.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Checks that each request was acknowledged, or refused with a reason.
-pub async fn every_request_was_answered(context: &CheckContext<'_>) -> Outcome {
+pub async fn every_request_was_answered(context: &CheckContext<'_>) -> CheckResult {
     poll_until("all requests to be answered", TIMEOUT * 2, async || {
         let in_flight = context.ledger.borrow().in_flight;
         (in_flight == 0)
@@ -33,7 +34,7 @@ pub async fn every_request_was_answered(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that both replicas of each service are alive and one of them leads.
-pub async fn every_service_answers(context: &CheckContext<'_>) -> Outcome {
+pub async fn every_service_answers(context: &CheckContext<'_>) -> CheckResult {
     for replica in Replica::all() {
         let client = context.fleet.replica_client(replica, "operator")?;
         poll_until(&format!("{replica} to live"), TIMEOUT, async || {
@@ -46,10 +47,10 @@ pub async fn every_service_answers(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that acknowledged blocks are in force.
-pub async fn blocks_are_in_force(context: &CheckContext<'_>) -> Outcome {
-    let orders = context.ledger.borrow().acknowledged_orders.clone();
-    for acknowledged in orders {
-        let Order::Block { evacuate, .. } = acknowledged.order else {
+pub async fn blocks_are_in_force(context: &CheckContext<'_>) -> CheckResult {
+    let operations = context.ledger.borrow().acknowledged_operations.clone();
+    for acknowledged in operations {
+        let Operation::Block { evacuate, .. } = acknowledged.operation else {
             continue;
         };
         let client = &context.clients.operators[&crate::plan::Service::Blocklist];
@@ -66,10 +67,10 @@ pub async fn blocks_are_in_force(context: &CheckContext<'_>) -> Outcome {
 
 /// Checks that a drained node has no process of any container (I17). A drain does not end while its
 /// work fits on no other node. Such a node must still have processes.
-pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> Outcome {
-    let orders = context.ledger.borrow().acknowledged_orders.clone();
-    for acknowledged in orders {
-        let Order::Drain { agent } = acknowledged.order else {
+pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> CheckResult {
+    let operations = context.ledger.borrow().acknowledged_operations.clone();
+    for acknowledged in operations {
+        let Operation::Drain { agent } = acknowledged.operation else {
             continue;
         };
         let client = &context.clients.operators[&crate::plan::Service::NodeStatus];
@@ -101,13 +102,13 @@ pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn every_node_takes_work(context: &CheckContext<'_>) -> Outcome {
+pub async fn every_node_takes_work(context: &CheckContext<'_>) -> CheckResult {
     context.fleet.wait_for_nodes().await
 }
 
 /// Checks that all invariants hold in the state of each service. A service has time to repair its
 /// state first.
-pub async fn invariants_hold(context: &CheckContext<'_>) -> Outcome {
+pub async fn invariants_hold(context: &CheckContext<'_>) -> CheckResult {
     for (service, client) in &context.clients.operators {
         poll_until(
             &format!("invariants of {}", service.name()),
@@ -131,7 +132,7 @@ pub async fn invariants_hold(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn audit_chains_verify(context: &CheckContext<'_>) -> Outcome {
+pub async fn audit_chains_verify(context: &CheckContext<'_>) -> CheckResult {
     let (status, output) = context.fleet.run_hayward(&["audit", "verify"]).await?;
     ensure!(status == Some(0), "{output}");
     Ok(())
@@ -140,7 +141,7 @@ pub async fn audit_chains_verify(context: &CheckContext<'_>) -> Outcome {
 /// Checks that each acknowledged submission has exactly one audit record, however often it was sent
 /// (I19). Gangs and worker pools are not checked: gangs are submitted by PUT, and the records of
 /// worker pools contain no id.
-pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) -> Outcome {
+pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) -> CheckResult {
     let (status, output) = context.fleet.run_hayward(&["audit", "export"]).await?;
     ensure!(status == Some(0), "{output}");
     let pages = output
@@ -150,8 +151,10 @@ pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) ->
         .flat_map(|page| page["records"].as_array().cloned().unwrap_or_default())
         .collect();
     for item in context.ledger.borrow().items.clone() {
-        let has_no_post_record = matches!(item.work, Work::Gang { .. } | Work::Pool { .. });
-        let (Some(id), false) = (item.id, has_no_post_record) else {
+        if matches!(item.work, Work::Gang { .. } | Work::Pool { .. }) {
+            continue;
+        }
+        let Some(id) = item.id else {
             continue;
         };
         let is_submission_of = |record: &&Value| {
@@ -169,7 +172,7 @@ pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) ->
 }
 
 /// Checks that `hayward doctor` finds nothing but the expected findings.
-pub async fn the_doctor_finds_nothing(context: &CheckContext<'_>) -> Outcome {
+pub async fn the_doctor_finds_nothing(context: &CheckContext<'_>) -> CheckResult {
     let request = async || {
         let result = context.fleet.run_hayward(&["doctor", "--json"]).await;
         let (_, output) = result.map_err(|error| error.to_string())?;

@@ -9,20 +9,13 @@ use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::{ClientError, Code};
 use serde_json::Value;
 
-use super::{CheckContext, Outcome};
+use super::{CheckContext, CheckResult};
 use crate::fleet::{TIMEOUT, container_processes, poll_until};
-use crate::plan::{Order, ProcessKind, Work};
+use crate::plan::{Operation, ProcessKind, Work};
 use crate::work::{Cancellation, Item, live_workers, read_proof};
 
 impl CheckContext<'_> {
-    /// Returns the acknowledged items for which `filter` is true.
-    pub fn acknowledged_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
-        let ledger = self.ledger.borrow();
-        let acknowledged = ledger.items.iter().filter(|item| item.id.is_some());
-        acknowledged.filter(|item| filter(item)).cloned().collect()
-    }
-
-    /// Returns the acknowledged items that nothing has cancelled and for which `filter` is true.
+    /// Returns the acknowledged items that are not cancelled and for which `filter` is true.
     fn active_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
         self.acknowledged_items(|item| item.cancellation == Cancellation::None && filter(item))
     }
@@ -46,7 +39,7 @@ async fn wait_for_state(
     context: &CheckContext<'_>,
     item: &Item,
     check: impl Fn(&WorkView) -> Result<(), String>,
-) -> Outcome {
+) -> CheckResult {
     let path = item.path().unwrap_or_default();
     poll_until(&item.key, TIMEOUT, async || {
         let view = context.clients.jobs.get::<WorkView>(&path).await;
@@ -67,15 +60,17 @@ async fn wait_for_state(
 }
 
 /// Checks that each acknowledged job ends with the result of its programs (I5).
-pub async fn every_job_ends_with_the_result_of_its_programs(context: &CheckContext<'_>) -> Outcome {
+pub async fn every_job_ends_with_the_result_of_its_programs(
+    context: &CheckContext<'_>,
+) -> CheckResult {
     for item in context.acknowledged_items(is_job) {
         wait_for_state(context, &item, |view| {
-            let fails = matches!(item.work, Work::FailingJob { .. });
+            let must_fail = matches!(item.work, Work::FailingJob { .. });
             let is_expected = match (view.state, item.cancellation) {
                 (WorkState::Cancelled, Cancellation::None) => false,
                 (WorkState::Cancelled, _) => true,
-                (WorkState::Completed, _) => !fails,
-                (WorkState::Failed, _) => fails,
+                (WorkState::Completed, _) => !must_fail,
+                (WorkState::Failed, _) => must_fail,
                 _ => false,
             };
             is_expected
@@ -89,7 +84,7 @@ pub async fn every_job_ends_with_the_result_of_its_programs(context: &CheckConte
 
 /// Checks that each task of an active job has exactly one outcome, and a task of a cancelled job at
 /// most one.
-pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
+pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> CheckResult {
     for item in context.acknowledged_items(is_job) {
         let (Work::Job { tasks, .. } | Work::FailingJob { tasks }) = item.work else {
             continue;
@@ -119,10 +114,10 @@ pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that each successful outcome has the number of a run that wrote its end.
-pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
+pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> CheckResult {
     for item in context.acknowledged_items(is_job) {
         let proof = read_proof(&item);
-        let fails = matches!(item.work, Work::FailingJob { .. });
+        let must_fail = matches!(item.work, Work::FailingJob { .. });
         for outcome in context.fetch_outcomes(&item).await? {
             // A shell may report that a process was killed before it prints the number.
             let last_line = outcome.output.lines().last().unwrap_or_default();
@@ -133,12 +128,13 @@ pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
                     proof.ended.contains(&run),
                     "no run with this number wrote its end: {details}"
                 );
+                // Tasks with an odd number fail in a job that must fail.
                 ensure!(
-                    !fails || outcome.task % 2 == 0,
+                    !must_fail || outcome.task % 2 == 0,
                     "a task that always fails succeeded: {details}"
                 );
             } else {
-                ensure!(fails, "a task that never fails failed: {details}");
+                ensure!(must_fail, "a task that never fails failed: {details}");
             }
         }
     }
@@ -147,9 +143,9 @@ pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
 
 /// Checks for each service that the requested number of processes is reported as running, and that
 /// as many processes really run.
-pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome {
+pub async fn services_run_their_instances(context: &CheckContext<'_>) -> CheckResult {
     for item in context.active_items(Item::is_service) {
-        let count = match item.work {
+        let wanted_count = match item.work {
             Work::Service {
                 instances,
                 standbys,
@@ -170,14 +166,14 @@ pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome
                     && process.command_line.contains(&proofs_prefix)
             });
             let found_count = programs.count();
-            if reported_count == count as usize
+            if reported_count == wanted_count as usize
                 && found_count == reported_count
                 && view.processes.len() == reported_count
             {
                 Ok(())
             } else {
                 Err(format!(
-                    "{count} wanted, {reported_count} reported, {found_count} found"
+                    "{wanted_count} wanted, {reported_count} reported, {found_count} found"
                 ))
             }
         })
@@ -186,7 +182,7 @@ pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome
     Ok(())
 }
 
-pub async fn reservations_exist(context: &CheckContext<'_>) -> Outcome {
+pub async fn reservations_exist(context: &CheckContext<'_>) -> CheckResult {
     for item in context.active_items(|item| item.work == Work::Reservation) {
         wait_for_state(context, &item, |view| match view.state {
             WorkState::Running | WorkState::Waiting => Ok(()),
@@ -198,7 +194,7 @@ pub async fn reservations_exist(context: &CheckContext<'_>) -> Outcome {
 }
 
 /// Checks that each task of a gang ends, and succeeds only if it ran.
-pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
+pub async fn gangs_end(context: &CheckContext<'_>) -> CheckResult {
     for item in context.active_items(|item| matches!(item.work, Work::Gang { .. })) {
         let Work::Gang { members, .. } = item.work else {
             continue;
@@ -241,7 +237,7 @@ pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> Outcome {
+pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> CheckResult {
     for item in context.active_items(|item| matches!(item.work, Work::Pool { .. })) {
         let Work::Pool { size } = item.work else {
             continue;
@@ -263,10 +259,10 @@ pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> Outcome
 }
 
 /// Checks that each acknowledged move of a process ends, with success or failure.
-pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
-    let orders = context.ledger.borrow().acknowledged_orders.clone();
-    for acknowledged in orders {
-        if !matches!(acknowledged.order, Order::Move { .. }) {
+pub async fn moves_end(context: &CheckContext<'_>) -> CheckResult {
+    let operations = context.ledger.borrow().acknowledged_operations.clone();
+    for acknowledged in operations {
+        if !matches!(acknowledged.operation, Operation::Move { .. }) {
             continue;
         }
         poll_until(&acknowledged.path, TIMEOUT, async || {

@@ -1,6 +1,6 @@
 //! Steps the wall clock that one process sees (F23).
 
-use super::{Injected, Repair};
+use super::{InjectionResult, Repair};
 use crate::fleet::Fleet;
 use crate::plan::Actor;
 
@@ -9,7 +9,7 @@ pub fn step(
     actor: Actor,
     offset_ms: i64,
     duration_ms: u64,
-) -> anyhow::Result<Injected> {
+) -> anyhow::Result<InjectionResult> {
     set_offset(fleet, actor, offset_ms)?;
     Ok(Repair::ResetClock(actor).scheduled_after_ms(duration_ms))
 }

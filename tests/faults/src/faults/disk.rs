@@ -1,13 +1,13 @@
 //! Fills the disks of agents and of Postgres, and empties them (F29).
 
-use super::{Injected, Repair};
+use super::{InjectionResult, Repair};
 use crate::fleet::Fleet;
 use crate::plan::Disk;
 
-pub fn fill(fleet: &Fleet, disk: Disk, duration_ms: u64) -> Injected {
+pub fn fill(fleet: &Fleet, disk: Disk, duration_ms: u64) -> InjectionResult {
     match fleet.disks.fill(disk) {
         Ok(()) => Repair::EmptyDisk(disk).scheduled_after_ms(duration_ms),
-        Err(reason) => Injected::Skipped(reason),
+        Err(reason) => InjectionResult::Skipped(reason),
     }
 }
 
@@ -15,7 +15,7 @@ pub fn fill(fleet: &Fleet, disk: Disk, duration_ms: u64) -> Injected {
 pub async fn empty(fleet: &mut Fleet, disk: Disk) -> anyhow::Result<()> {
     fleet.disks.empty(disk)?;
     if disk == Disk::Postgres {
-        fleet.postgres.resume().await?;
+        fleet.postgres.ensure_running().await?;
     }
     Ok(())
 }

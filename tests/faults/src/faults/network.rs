@@ -1,24 +1,24 @@
-//! Cuts, silences, refuses or delays connections between processes and to the database (F19).
+//! Resets, silences, refuses or delays connections between processes and to the database (F19).
 
 use std::time::Duration;
 
-use super::{Injected, Repair};
+use super::{InjectionResult, Repair};
 use crate::fleet::Fleet;
 use crate::plan::Connections;
 
-pub fn reset(fleet: &Fleet, connections: Connections) -> Injected {
+pub fn reset(fleet: &Fleet, connections: Connections) -> InjectionResult {
     fleet.relays.update(connections, |state| state.resets += 1);
-    Injected::Done
+    InjectionResult::Done
 }
 
-pub fn silence(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
+pub fn silence(fleet: &Fleet, connections: Connections, duration_ms: u64) -> InjectionResult {
     fleet
         .relays
         .update(connections, |state| state.silent = true);
     Repair::EndSilence(connections).scheduled_after_ms(duration_ms)
 }
 
-pub fn refuse(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
+pub fn refuse(fleet: &Fleet, connections: Connections, duration_ms: u64) -> InjectionResult {
     fleet.relays.update(connections, |state| {
         state.refused = true;
         state.resets += 1;
@@ -26,7 +26,12 @@ pub fn refuse(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Inje
     Repair::EndRefusals(connections).scheduled_after_ms(duration_ms)
 }
 
-pub fn delay(fleet: &Fleet, connections: Connections, delay_ms: u64, duration_ms: u64) -> Injected {
+pub fn delay(
+    fleet: &Fleet,
+    connections: Connections,
+    delay_ms: u64,
+    duration_ms: u64,
+) -> InjectionResult {
     let delay = Duration::from_millis(delay_ms);
     fleet
         .relays

@@ -42,6 +42,7 @@ fn read_process(dir: &Path, pid: i32) -> Option<ContainerProcess> {
     let command_line = command_line.trim_end().to_owned();
     let prefix = format!("{}/", dir.display());
     let arguments: Vec<&str> = command_line.split(' ').collect();
+    // A supervisor runs as `hayward … supervise FOLDER INCARNATION`.
     let (kind, folder) = if let [.., "supervise", folder, _] = arguments.as_slice() {
         (ProcessKind::Supervisor, (*folder).to_owned())
     } else {
@@ -73,6 +74,8 @@ fn read_start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // The first field is the state, where Z is a zombie. The start time is field 22 of the file
+    // (proc_pid_stat(5)), which is at index 19 after the process id and the name.
     (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
 }
 

@@ -19,7 +19,7 @@ impl Postgres {
             home,
             running: None,
         };
-        postgres.resume().await?;
+        postgres.ensure_running().await?;
         let schemas = SERVICES.map(|(_, schema)| schema);
         prepare(
             &postgres.url()?,
@@ -64,9 +64,9 @@ impl Postgres {
         }
     }
 
-    /// Starts Postgres unless it runs. Detects that Postgres has ended by itself, for example
-    /// because of a full disk.
-    pub async fn resume(&mut self) -> anyhow::Result<()> {
+    /// Starts Postgres unless it runs. Postgres may also have ended by itself, for example because
+    /// of a full disk.
+    pub async fn ensure_running(&mut self) -> anyhow::Result<()> {
         if let Some(server) = &self.running
             && !has_ended(server).await
         {
@@ -74,6 +74,7 @@ impl Postgres {
         }
         self.running = None;
         let settings = Settings {
+            // Faults kill only processes, so a commit need not survive a crash of the system.
             durable: false,
             max_connections: 400,
             ..Settings::new(&self.home)
@@ -83,6 +84,7 @@ impl Postgres {
     }
 }
 
+/// Returns whether the server has ended, without waiting.
 async fn has_ended(server: &Embedded) -> bool {
     tokio::time::timeout(std::time::Duration::ZERO, server.wait_until_ended())
         .await

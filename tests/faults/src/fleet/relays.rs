@@ -33,11 +33,19 @@ pub struct ConnectionState {
 
 type ConnectionControl = watch::Sender<ConnectionState>;
 
+struct HttpRelay {
+    port: u16,
+    control: ConnectionControl,
+}
+
+struct DatabaseRelay {
+    socket_folder: PathBuf,
+    control: ConnectionControl,
+}
+
 pub struct Relays {
-    /// Ports and controls of the TCP relays.
-    http: BTreeMap<(Caller, Replica), (u16, ConnectionControl)>,
-    /// Folders of the sockets and controls of the database relays.
-    database: BTreeMap<Replica, (PathBuf, ConnectionControl)>,
+    http: BTreeMap<(Caller, Replica), HttpRelay>,
+    database: BTreeMap<Replica, DatabaseRelay>,
 }
 
 impl Relays {
@@ -52,39 +60,46 @@ impl Relays {
         for caller in Caller::all() {
             for (replica, port) in ports {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
-                let relay_port = listener.local_addr()?.port();
-                let control = ConnectionControl::new(ConnectionState::default());
-                tokio::spawn(serve_http(listener, *port, control.subscribe()));
-                http.insert((caller, *replica), (relay_port, control));
+                let relay = HttpRelay {
+                    port: listener.local_addr()?.port(),
+                    control: ConnectionControl::new(ConnectionState::default()),
+                };
+                tokio::spawn(serve_http(listener, *port, relay.control.subscribe()));
+                http.insert((caller, *replica), relay);
             }
         }
         let mut database = BTreeMap::new();
         for replica in Replica::all() {
-            let folder = sockets.join(replica.to_string());
-            std::fs::create_dir_all(&folder)?;
-            let listener = UnixListener::bind(folder.join(SOCKET)).context("a socket")?;
+            let socket_folder = sockets.join(replica.to_string());
+            std::fs::create_dir_all(&socket_folder)?;
+            let listener = UnixListener::bind(socket_folder.join(SOCKET)).context("a socket")?;
             let control = ConnectionControl::new(ConnectionState::default());
             let target = postgres.join(SOCKET);
             tokio::spawn(serve_database(listener, target, control.subscribe()));
-            database.insert(replica, (folder, control));
+            let relay = DatabaseRelay {
+                socket_folder,
+                control,
+            };
+            database.insert(replica, relay);
         }
         Ok(Self { http, database })
     }
 
-    /// Returns the addresses of a service for this caller.
+    /// Returns the addresses of both replicas of a service for this caller, separated by a comma.
     pub fn urls(&self, caller: Caller, service: Service) -> String {
         let url_of = |number| {
-            let (port, _) = &self.http[&(caller, Replica { service, number })];
-            format!("http://127.0.0.1:{port}")
+            let relay = &self.http[&(caller, Replica { service, number })];
+            format!("http://127.0.0.1:{}", relay.port)
         };
         [1, 2].map(url_of).join(",")
     }
 
     /// Returns the folder of the database socket for this replica.
-    pub fn database(&self, replica: Replica) -> &Path {
-        &self.database[&replica].0
+    pub fn database_socket_folder(&self, replica: Replica) -> &Path {
+        &self.database[&replica].socket_folder
     }
 
+    /// Changes the state of the relays of these connections.
     pub fn update(&self, connections: Connections, update: impl Fn(&mut ConnectionState)) {
         for control in self.controls_of(connections) {
             control.send_modify(&update);
@@ -93,8 +108,8 @@ impl Relays {
 
     /// Removes all silence, refusals and delays.
     pub fn reset_all(&self) {
-        let http = self.http.values().map(|(_, control)| control);
-        let database = self.database.values().map(|(_, control)| control);
+        let http = self.http.values().map(|relay| &relay.control);
+        let database = self.database.values().map(|relay| &relay.control);
         for control in http.chain(database) {
             control.send_modify(|state| {
                 *state = ConnectionState {
@@ -113,10 +128,10 @@ impl Relays {
             Connections::Database(_) => false,
         };
         if let Connections::Database(replica) = connections {
-            return vec![&self.database[&replica].1];
+            return vec![&self.database[&replica].control];
         }
         let selected = self.http.iter().filter(|(key, _)| is_selected(key));
-        selected.map(|(_, (_, control))| control).collect()
+        selected.map(|(_, relay)| &relay.control).collect()
     }
 }
 

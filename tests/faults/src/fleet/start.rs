@@ -23,8 +23,8 @@ use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 /// margin of a quarter, because the machine may be busy.
 pub const LOST_MS: u64 = 8_000;
 
-/// Starts Postgres, services and agents, and creates keys. The policy has a pool of classes and a
-/// pool of queues.
+/// Starts Postgres, services and agents, and creates keys. The policy has a
+/// node pool that is divided by classes and one that is divided by queues.
 pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     raise_file_limit()?;
     for folder in ["logs", "clocks"] {
@@ -76,6 +76,8 @@ fn node_name(agent: Agent) -> anyhow::Result<NodeName> {
 /// Returns ports below the range of outgoing connections, so that a restarted replica finds its own
 /// port free.
 fn free_ports() -> anyhow::Result<BTreeMap<Replica, u16>> {
+    // Linux takes ports for outgoing connections from 32768 up. The process id spreads the ports of
+    // runs that happen at the same time.
     let first = 12_000 + u16::try_from(std::process::id() % 1_800)? * 10;
     let mut free = (first..32_000)
         .chain(12_000..first)
@@ -118,7 +120,7 @@ impl Fleet {
         let (_, schema) = services
             .find(|(service, _)| *service == name)
             .context("a service")?;
-        let database = Postgres::role_url(schema.name, self.relays.database(replica));
+        let database = Postgres::role_url(schema.name, self.relays.database_socket_folder(replica));
         command
             .args(["run", name])
             .env(
@@ -187,7 +189,8 @@ impl Fleet {
         .await
     }
 
-    /// Divides the nodes between the pool of classes and the pool of queues, which runs gangs.
+    /// Divides the nodes between the pool `default`, which is divided by classes, and the pool
+    /// `gangs`, which is divided by queues.
     async fn divide_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(Service::RmScheduler, "operator")?;
         let names_in_pool = |in_queue_pool: bool| {

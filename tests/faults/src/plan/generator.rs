@@ -4,21 +4,29 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::{
-    Action, Actor, Agent, Caller, Choice, Connections, Disk, Fault, Order, Phase, PhaseNumber,
+    Action, Actor, Agent, Caller, Choice, Connections, Disk, Fault, Operation, Phase, PhaseNumber,
     ProcessKind, Replica, Seed, Service, Step, Work,
 };
 
 /// Milliseconds between two faults, 150 on average.
 const GAP_MS: std::ops::Range<u64> = 50..250;
+/// Milliseconds from the beginning of a phase to its first fault, so that some work already runs.
+const FIRST_FAULT_MS: u64 = 1_500;
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 /// Generates the steps of a phase with a given number of faults.
 pub fn generate_phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
+    // The odd constant (2^64 divided by the golden ratio) spreads the bits of the seed, so that
+    // neighbouring seeds with neighbouring phase numbers give different generators.
     let mixed_seed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
-    let mut generator = PhaseGenerator(StdRng::seed_from_u64(mixed_seed));
+    let mut generator = PhaseGenerator {
+        random: StdRng::seed_from_u64(mixed_seed),
+    };
     let mut steps = Vec::new();
-    let mut at_ms = 1_500;
+    let mut at_ms = FIRST_FAULT_MS;
     for _ in 0..faults {
-        at_ms += generator.0.random_range(GAP_MS);
+        at_ms += generator.random.random_range(GAP_MS);
         steps.push(Step {
             at_ms,
             action: Action::Fault(generator.random_fault()),
@@ -26,27 +34,30 @@ pub fn generate_phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     }
     let end_ms = at_ms;
     for work in generator.random_work(number) {
-        // Most work is submitted early, and some in the middle of the phase.
-        let at_ms = generator.0.random_range(0..end_ms * 4 / 10);
+        // Work is submitted early, so that most faults happen while it runs.
+        let at_ms = generator.random.random_range(0..end_ms * 4 / 10);
         steps.push(Step {
             at_ms,
             action: Action::Submit(work),
         });
     }
-    for order in generator.random_orders() {
-        let at_ms = generator.0.random_range(end_ms / 5..end_ms);
+    for operation in generator.random_operations() {
+        // Operations need work that was acknowledged, so none is sent at the beginning.
+        let at_ms = generator.random.random_range(end_ms / 5..end_ms);
         steps.push(Step {
             at_ms,
-            action: Action::Order(order),
+            action: Action::Operation(operation),
         });
     }
     steps.sort_by_key(|step| step.at_ms);
     Phase { number, steps }
 }
 
-struct PhaseGenerator(StdRng);
+struct PhaseGenerator {
+    random: StdRng,
+}
 
-/// Frequency of each kind of fault, relative to the sum of all.
+/// Weight of each kind of fault. Its frequency is its weight divided by the sum of all weights.
 const WEIGHTS: [(FaultKind, u32); 14] = [
     (FaultKind::Reset, 18),
     (FaultKind::Silence, 8),
@@ -84,11 +95,11 @@ enum FaultKind {
 
 impl PhaseGenerator {
     fn choose<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.0.random_range(0..all.len())]
+        all[self.random.random_range(0..all.len())]
     }
 
     fn random_choice(&mut self) -> Choice {
-        Choice(self.0.random_range(0..1_000_000))
+        Choice(self.random.random_range(0..1_000_000))
     }
 
     fn random_replica(&mut self) -> Replica {
@@ -99,11 +110,11 @@ impl PhaseGenerator {
     }
 
     fn random_agent(&mut self) -> Agent {
-        Agent(self.0.random_range(1..=Agent::COUNT))
+        Agent(self.random.random_range(1..=Agent::COUNT))
     }
 
     fn random_actor(&mut self) -> Actor {
-        if self.0.random_bool(0.5) {
+        if self.random.random_bool(0.5) {
             Actor::Service(self.random_replica())
         } else {
             Actor::Agent(self.random_agent())
@@ -111,7 +122,7 @@ impl PhaseGenerator {
     }
 
     fn random_caller(&mut self) -> Caller {
-        if self.0.random_bool(0.15) {
+        if self.random.random_bool(0.15) {
             Caller::Users
         } else {
             Caller::Actor(self.random_actor())
@@ -119,7 +130,7 @@ impl PhaseGenerator {
     }
 
     fn random_connections(&mut self) -> Connections {
-        match self.0.random_range(0..10) {
+        match self.random.random_range(0..10) {
             0..3 => Connections::From(self.random_caller()),
             3..5 => Connections::To(self.random_replica()),
             5..7 => Connections::Between(self.random_caller(), self.random_replica()),
@@ -130,13 +141,14 @@ impl PhaseGenerator {
     /// Returns a duration of a fault. It is often short, and sometimes longer than the lease of a
     /// leader and the time after which a node is lost.
     fn random_duration_ms(&mut self) -> u64 {
-        match self.0.random_range(0..10) {
-            0..6 => self.0.random_range(100..800),
-            6..9 => self.0.random_range(800..3_500),
-            _ => self.0.random_range(3_500..12_000),
+        match self.random.random_range(0..10) {
+            0..6 => self.random.random_range(100..800),
+            6..9 => self.random.random_range(800..3_500),
+            _ => self.random.random_range(3_500..12_000),
         }
     }
 
+    /// Returns a kind of process. Programs of users are chosen most often and supervisors least.
     fn random_process_kind(&mut self) -> ProcessKind {
         self.choose(&[
             ProcessKind::Supervisor,
@@ -148,9 +160,10 @@ impl PhaseGenerator {
         ])
     }
 
+    /// Returns a kind of fault. Its probability is proportional to its weight.
     fn random_fault_kind(&mut self) -> FaultKind {
         let sum: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
-        let mut remaining = self.0.random_range(0..sum);
+        let mut remaining = self.random.random_range(0..sum);
         for (kind, weight) in WEIGHTS {
             match remaining.checked_sub(weight) {
                 Some(next_remaining) => remaining = next_remaining,
@@ -175,12 +188,12 @@ impl PhaseGenerator {
             },
             FaultKind::Delay => Fault::Delay {
                 connections: self.random_connections(),
-                delay_ms: self.0.random_range(5..400),
+                delay_ms: self.random.random_range(5..400),
                 duration_ms: self.random_duration_ms(),
             },
             FaultKind::KillService => Fault::Kill {
                 actor: Actor::Service(self.random_replica()),
-                down_ms: self.0.random_range(0..1_500),
+                down_ms: self.random.random_range(0..1_500),
             },
             FaultKind::PauseService => Fault::Pause {
                 actor: Actor::Service(self.random_replica()),
@@ -188,7 +201,7 @@ impl PhaseGenerator {
             },
             FaultKind::KillAgent => Fault::Kill {
                 actor: Actor::Agent(self.random_agent()),
-                down_ms: self.0.random_range(0..3_000),
+                down_ms: self.random.random_range(0..3_000),
             },
             FaultKind::PauseAgent => Fault::Pause {
                 actor: Actor::Agent(self.random_agent()),
@@ -205,25 +218,24 @@ impl PhaseGenerator {
             },
             FaultKind::RestartPostgres => Fault::RestartPostgres,
             FaultKind::KillPostgres => Fault::KillPostgres {
-                down_ms: self.0.random_range(0..1_000),
+                down_ms: self.random.random_range(0..1_000),
             },
             FaultKind::FillDisk => Fault::FillDisk {
-                disk: if self.0.random_bool(0.2) {
+                disk: if self.random.random_bool(0.2) {
                     Disk::Postgres
                 } else {
                     Disk::Agent(self.random_agent())
                 },
-                duration_ms: self.0.random_range(200..3_000),
+                duration_ms: self.random.random_range(200..3_000),
             },
             FaultKind::StepClock => self.random_clock_step(),
         }
     }
 
     fn random_clock_step(&mut self) -> Fault {
-        let hour = 3_600_000;
         Fault::StepClock {
             actor: self.random_actor(),
-            offset_ms: self.choose(&[-hour, -60_000, 1_500, 60_000, hour]),
+            offset_ms: self.choose(&[-HOUR_MS, -MINUTE_MS, 1_500, MINUTE_MS, HOUR_MS]),
             duration_ms: self.random_duration_ms(),
         }
     }
@@ -232,67 +244,67 @@ impl PhaseGenerator {
         let mut work = Vec::new();
         for queued in [false, false, true, true] {
             work.push(Work::Job {
-                tasks: self.0.random_range(20..80),
-                sleep_ms: self.0.random_range(20..900),
+                tasks: self.random.random_range(20..80),
+                sleep_ms: self.random.random_range(20..900),
                 queued,
             });
         }
         work.push(Work::FailingJob {
-            tasks: self.0.random_range(2..6),
+            tasks: self.random.random_range(2..6),
         });
         // A reservation takes one of the two nodes of the pool, so a standby would have no node.
         let has_reservation = number.0 % 2 == 1;
         work.push(Work::Service {
-            instances: self.0.random_range(1..3),
-            standbys: self.0.random_range(0..2) * u32::from(!has_reservation),
+            instances: self.random.random_range(1..3),
+            standbys: self.random.random_range(0..2) * u32::from(!has_reservation),
         });
         work.push(Work::ExclusiveService);
         work.push(Work::ExclusiveService);
         for _ in 0..2 {
             work.push(Work::Gang {
-                members: self.0.random_range(2..5),
-                sleep_ms: self.0.random_range(100..2_000),
+                members: self.random.random_range(2..5),
+                sleep_ms: self.random.random_range(100..2_000),
             });
         }
         if has_reservation {
             work.push(Work::Reservation);
         }
         work.push(Work::Pool {
-            size: self.0.random_range(1..4),
+            size: self.random.random_range(1..4),
         });
         work
     }
 
-    fn random_orders(&mut self) -> Vec<Order> {
-        let mut orders = vec![
-            Order::Cancel {
+    fn random_operations(&mut self) -> Vec<Operation> {
+        let mut operations = vec![
+            Operation::Cancel {
                 choice: self.random_choice(),
             },
-            Order::Cancel {
+            Operation::Cancel {
                 choice: self.random_choice(),
             },
-            Order::Block {
+            Operation::Block {
                 agent: self.random_agent(),
-                evacuate: self.0.random_bool(0.7),
-                graceful: self.0.random_bool(0.5),
+                evacuate: self.random.random_bool(0.7),
+                graceful: self.random.random_bool(0.5),
             },
-            Order::Move {
+            Operation::Move {
                 choice: self.random_choice(),
             },
-            Order::Move {
+            Operation::Move {
                 choice: self.random_choice(),
             },
         ];
-        orders.push(if self.0.random_bool(0.7) {
-            Order::Drain {
+        operations.push(if self.random.random_bool(0.7) {
+            Operation::Drain {
                 agent: self.random_agent(),
             }
         } else {
-            Order::MakeUnschedulable {
+            Operation::MakeUnschedulable {
                 agent: self.random_agent(),
             }
         });
-        orders
+        operations
     }
 }
 
@@ -321,14 +333,16 @@ mod tests {
 
     #[test]
     fn every_kind_of_fault_occurs() {
+        // The number of different labels that `Fault::label` can return.
+        const LABEL_COUNT: usize = 23;
         let phases = (0..20).map(|number| generate_phase(Seed(1), PhaseNumber(number), 100));
-        let kinds: std::collections::BTreeSet<&str> = phases
+        let labels: std::collections::BTreeSet<&str> = phases
             .flat_map(|phase| phase.steps)
             .filter_map(|step| match step.action {
-                Action::Fault(fault) => Some(fault.kind()),
+                Action::Fault(fault) => Some(fault.label()),
                 _ => None,
             })
             .collect();
-        assert_eq!(kinds.len(), 23, "{kinds:?}");
+        assert_eq!(labels.len(), LABEL_COUNT, "{labels:?}");
     }
 }

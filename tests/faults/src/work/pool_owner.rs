@@ -41,13 +41,14 @@ struct Owner {
 impl Owner {
     async fn report_periodically(self) {
         loop {
-            // A failed report is repeated in the next period.
-            let ended = self.report().await.is_err_and(|error| {
+            // A failed report is repeated in the next period. The answer 410 means that the pool
+            // was stopped.
+            let is_stopped = self.report().await.is_err_and(|error| {
                 error
                     .problem()
                     .is_some_and(|problem| problem.status() == http::StatusCode::GONE)
             });
-            if ended {
+            if is_stopped {
                 return;
             }
             sleep_until(Instant::now() + REPORT_INTERVAL).await;
@@ -58,18 +59,20 @@ impl Owner {
         let Work::Pool { size } = self.item.work else {
             return Ok(());
         };
+        // A pool has only one owner in this test, so the epoch never changes, and no worker calls
+        // the address.
         let owner_report = json!({
             "epoch": 1, "address": "nowhere", "workers": live_workers(&self.item),
         });
-        let connected: Value = self
+        let response: Value = self
             .client
             .put(&format!("{}/owner", self.path), &owner_report)
             .await?;
         // A worker that returned with its node may be surplus, and only the owner may release it.
-        let pool = &connected["pool"];
+        let pool = &response["pool"];
         let is_above_size = pool["started"].as_u64() > Some(u64::from(size));
         if is_above_size || pool["designated"] != json!(size) {
-            let connection = connected["connection"].to_string();
+            let connection = response["connection"].to_string();
             let call = self
                 .client
                 .call(http::Method::PUT, format!("{}/size", self.path));

@@ -8,9 +8,9 @@ use super::Item;
 /// The content of the proof file of one piece of work.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// Task and number of each run that began.
+    /// Task and random number of each run that began.
     pub started: BTreeSet<(String, String)>,
-    /// Task and number of each run that ended.
+    /// Task and random number of each run that ended.
     pub ended: BTreeSet<(String, String)>,
     /// Lines of processes of exclusive work that found another process running.
     pub overlaps: Vec<String>,
@@ -48,14 +48,17 @@ fn parse_proof(text: &str) -> Proof {
     proof
 }
 
-/// Returns the names of the workers of a pool that have written their process id and are alive.
+/// Returns the names of the live workers of a pool. Each worker has written its process id to a
+/// file with its name.
 pub fn live_workers(item: &Item) -> BTreeSet<String> {
     let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
     let live = files.filter_map(|file| {
         let pid = fs::read_to_string(file.path()).ok()?;
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+        // The state follows the name of the process, which is in brackets.
         let (_, state) = stat.rsplit_once(") ")?;
         let name = file.file_name().to_string_lossy().into_owned();
+        // Z is the state of a zombie, which has ended.
         (!state.starts_with('Z')).then_some(name)
     });
     live.collect()

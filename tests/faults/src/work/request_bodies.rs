@@ -11,20 +11,26 @@ use serde_json::{Value, json};
 use super::{EXCLUSIVE, Item};
 use crate::plan::Work;
 
+/// Last statement of the script of a task that always succeeds.
+const SUCCEED: &str = "exit 0";
+/// Last statement of the script of a task that fails if its number is odd.
+const FAIL_IF_ODD: &str = "[ $(({task} % 2)) = 0 ] || exit 3";
+
 /// Returns the command of a task. Each run reads a random number from the kernel, writes a line
-/// with that number at its start and at its end, and prints the number.
-fn task_command(log: &Path, task: &str, sleep_ms: u64, status: u8) -> Vec<String> {
+/// with that number at its start and at its end, and prints the number. Hayward replaces `{task}`
+/// in the command with the number of the task.
+fn task_command(log: &Path, task: &str, sleep_ms: u64, last_statement: &str) -> Vec<String> {
     let log = log.display();
     let seconds = format!("{}.{:03}", sleep_ms / 1_000, sleep_ms % 1_000);
     let script = format!(
         "read n < /proc/sys/kernel/random/uuid; echo start {task} $n >> {log}; \
-         sleep {seconds}; echo end {task} $n >> {log}; echo $n; exit {status}"
+         sleep {seconds}; echo end {task} $n >> {log}; echo $n; {last_statement}"
     );
     vec!["sh".into(), "-c".into(), script]
 }
 
-/// Program of a service process. It holds a lock while it runs. With the argument for exclusive
-/// work, it writes a line that begins with `twice` if another process holds the lock.
+/// Perl program of a service process. It holds a lock while it runs. With the argument for
+/// exclusive work, it writes a line that begins with `twice` if another process holds the lock.
 const SERVICE_PROGRAM: &str = r#"
 use Fcntl qw(:flock);
 my ($log, $lock, $instance, $word) = @ARGV;
@@ -63,7 +69,7 @@ fn job_submission(item: &Item) -> Option<JobSubmission> {
             queued,
         } => {
             let mut submission = job(&[], tasks);
-            submission.command = task_command(&log, "{task}", sleep_ms, 0);
+            submission.command = task_command(&log, "{task}", sleep_ms, SUCCEED);
             // Faults may end a run any number of times.
             submission.max_attempts = Some(100);
             submission.max_processes = Some(4);
@@ -75,10 +81,7 @@ fn job_submission(item: &Item) -> Option<JobSubmission> {
         }
         Work::FailingJob { tasks } => {
             let mut submission = job(&[], tasks);
-            let mut command = task_command(&log, "{task}", 50, 0);
-            command[2].push_str("; [ $(({task} % 2)) = 0 ] || exit 3");
-            command[2] = command[2].replace("; exit 0", "");
-            submission.command = command;
+            submission.command = task_command(&log, "{task}", 50, FAIL_IF_ODD);
             submission.max_attempts = Some(2);
             submission.max_processes = Some(2);
             submission
@@ -117,7 +120,8 @@ fn service_submission(item: &Item) -> Option<ServiceSubmission> {
     })
 }
 
-/// Returns the body of a POST, or of a PUT for a gang.
+/// Returns the request body that submits an item: the body of a PUT for a gang, of a POST for other
+/// work.
 pub fn submission_body(item: &Item) -> anyhow::Result<Value> {
     if let Some(job) = job_submission(item) {
         return Ok(serde_json::to_value(job)?);
@@ -137,7 +141,9 @@ pub fn submission_body(item: &Item) -> anyhow::Result<Value> {
         Work::Pool { .. } => json!({
             "job_id": item.key,
             "mode": "managed",
+            // The owner of the pool sets the size later.
             "initial_size": 0,
+            // -1 means that any number of workers may fail.
             "max_failed": -1,
             "user": "ada",
             "worker_spec": {
@@ -160,7 +166,7 @@ pub fn gang_tasks(item: &Item) -> Value {
     let log = item.proofs.join("log");
     let gang_task = |number: u32| {
         let id = number.to_string();
-        let command = task_command(&log, &id, sleep_ms, 0);
+        let command = task_command(&log, &id, sleep_ms, SUCCEED);
         json!({ "id": id, "task": { "command": command, "taskGroupName": "worker" } })
     };
     json!({ "tasks": (0..members).map(gang_task).collect::<Vec<_>>() })

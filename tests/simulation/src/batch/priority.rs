@@ -11,16 +11,19 @@ use crate::{case::Case, trace::Job};
 const HALF_LIFE_S: u64 = 7 * 86_400;
 const FAIRNESS_WEIGHT: u128 = 10_000;
 const AGE_WEIGHT: u128 = 1_000;
-/// Binary places of all fixed-point numbers in this file.
+/// Binary places of the fixed-point factors and exponents in this file.
 const FRACTION_BITS: u32 = 48;
+/// Binary places of the stored usage.
+const USAGE_FRACTION_BITS: u32 = 16;
 const ONE: u128 = 1 << FRACTION_BITS;
 
+/// Usage of all users, from which priorities are computed.
 pub(super) struct Priorities {
     /// The factors 2^(−1/2), 2^(−1/4), … in fixed point.
     half_roots: Vec<u128>,
-    /// Decayed usage by user, in thousandths of a core-second.
+    /// Decayed usage by user, in thousandths of a core-second, with [`USAGE_FRACTION_BITS`].
     usage: Vec<u128>,
-    /// Current usage by user, in thousandths of a core.
+    /// CPU of the running jobs by user, in thousandths of a core.
     rate: Vec<u64>,
     /// Number of users with jobs in the trace.
     active_users: u128,
@@ -52,6 +55,7 @@ impl Priorities {
         if halvings > FRACTION_BITS {
             return 0;
         }
+        // Each bit after the binary point multiplies by its root of one half.
         let mut power = ONE >> halvings;
         for (bit, half_root) in (1_u32..).zip(&self.half_roots) {
             if exponent >> (FRACTION_BITS - bit) & 1 == 1 {
@@ -61,6 +65,7 @@ impl Priorities {
         power
     }
 
+    /// Decays all usage up to `now`, and adds the usage of the running jobs.
     pub fn advance(&mut self, now: u64) {
         let elapsed_s = now - self.now;
         self.now = now;
@@ -70,9 +75,10 @@ impl Priorities {
         let exponent = (u128::from(elapsed_s) << FRACTION_BITS) / u128::from(HALF_LIFE_S);
         let factor = self.half_power(exponent);
         for (usage, rate) in self.usage.iter_mut().zip(&self.rate) {
-            // The product would overflow only after 10^15 core-seconds.
+            // Both factors are shortened by 16 bits, so that the product overflows only after 10^15
+            // core-seconds.
             let decayed = ((*usage >> 16) * (factor >> 16)) >> (FRACTION_BITS - 32);
-            *usage = decayed + ((u128::from(*rate) * u128::from(elapsed_s)) << 16);
+            *usage = decayed + ((u128::from(*rate) * u128::from(elapsed_s)) << USAGE_FRACTION_BITS);
         }
     }
 
@@ -87,6 +93,7 @@ impl Priorities {
     /// Sorts the queue by priority, highest first. Equal priorities are ordered by submission.
     pub fn sort(&self, queue: &mut [usize], case: &Case, now: u64) {
         let total_usage: u128 = self.usage.iter().sum::<u128>().max(1);
+        // The quotient has only 24 binary places, so that the shifted usage does not overflow.
         let fairness_factors: Vec<u128> = self
             .usage
             .iter()
@@ -113,7 +120,7 @@ mod tests {
     use crate::trace::Workload;
 
     #[test]
-    fn half_powers_are_exact_enough() {
+    fn powers_of_one_half_are_accurate() {
         let workload = Workload::default();
         let priorities = Priorities::new(&Case::rigid(&workload, &[]));
         assert_eq!(priorities.half_power(0), ONE);

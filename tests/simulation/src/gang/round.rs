@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::state::State;
 use crate::{
     cluster::ReleasePreview,
-    share::{Member, Share, divide_by_class_and_member},
+    fair_shares::{Member, Share, divide_by_class_and_member},
 };
 
 pub(super) fn run(state: &mut State) {
@@ -21,8 +21,8 @@ fn compute_fair_shares(state: &State) -> Vec<Share> {
         .accounts
         .iter()
         .map(|account| Member {
-            class: account.class.0,
-            class_weight: account.class.1,
+            class: account.class.index,
+            class_weight: account.class.weight,
             demand: account.demand,
         })
         .collect();
@@ -33,6 +33,7 @@ fn compute_fair_shares(state: &State) -> Vec<Share> {
 /// its fair share and is served first.
 fn service_order_key(state: &State, fair_shares: &[Share], account: usize) -> (Share, usize) {
     (
+        // The shift keeps 32 binary places of the quotient.
         (state.accounts[account].held << 32) / fair_shares[account].max(1),
         account,
     )

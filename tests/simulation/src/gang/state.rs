@@ -10,8 +10,8 @@ use super::Preemption;
 use crate::{
     case::Case,
     cluster::{Cluster, Placement, occupy, release},
-    measure::{Fairness, Ledger, Moment, Results},
-    share::{Share, ShareScale},
+    fair_shares::{Share, ShareScale},
+    measure::{Fairness, Ledger, Moment, Results, WeightedClass},
     trace::Job,
 };
 
@@ -23,9 +23,10 @@ pub(super) struct Running {
 /// A user, or a user within a class.
 #[derive(Default)]
 pub(super) struct Account {
-    /// Index of the class, and its weight.
-    pub class: (usize, u64),
+    pub class: WeightedClass,
+    /// Share that all unfinished jobs would hold at once.
     pub demand: Share,
+    /// Share of the running jobs.
     pub held: Share,
     /// Waiting jobs in order of submission.
     pub pending: BTreeSet<usize>,
@@ -38,8 +39,9 @@ pub(super) struct State<'a> {
     pub accounts: Vec<Account>,
     pub account_by_job: Vec<usize>,
     pub running: BTreeMap<usize, Running>,
-    /// Scheduled ends: time, job, and the start of the job that the end belongs to.
+    /// Scheduled ends: time, job, and the number of starts of the job when the end was scheduled.
     pub ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+    /// Free CPU on all nodes. A job that needs more is not tried.
     pub free_cpu: u64,
     ledger: Ledger,
     now: Moment,
@@ -56,14 +58,16 @@ impl<'a> State<'a> {
         let mut account_index: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut accounts: Vec<Account> = Vec::new();
         let account = |job: &&Job| {
-            let class = fairness.class_and_weight(case.workload, job);
-            *account_index.entry((class.0, job.user)).or_insert_with(|| {
-                accounts.push(Account {
-                    class,
-                    ..Account::default()
-                });
-                accounts.len() - 1
-            })
+            let class = fairness.weighted_class(case.workload, job);
+            *account_index
+                .entry((class.index, job.user))
+                .or_insert_with(|| {
+                    accounts.push(Account {
+                        class,
+                        ..Account::default()
+                    });
+                    accounts.len() - 1
+                })
         };
         Self {
             account_by_job: case.jobs.iter().map(account).collect(),
@@ -149,6 +153,7 @@ impl<'a> State<'a> {
         true
     }
 
+    /// Stops a running job. Returns the time of its last start.
     fn stop(&mut self, job: usize) -> Moment {
         let running = self
             .running

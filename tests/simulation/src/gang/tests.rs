@@ -6,7 +6,7 @@ use crate::trace::{Job, Node, TaskRequest, Workload};
 /// Runs jobs of (user, submit, run, tasks) on one node with this number of cores. Times are in
 /// seconds, and each task needs one core.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Results {
-    run_with(
+    run_with_preemption(
         cores,
         jobs,
         Preemption {
@@ -16,7 +16,11 @@ fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) ->
     )
 }
 
-fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) -> Results {
+fn run_with_preemption(
+    cores: u64,
+    jobs: &[(&str, u64, u64, u64)],
+    preemption: Preemption,
+) -> Results {
     let mut workload = Workload::default();
     for (index, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
@@ -92,11 +96,10 @@ fn a_user_below_its_share_is_not_preempted() {
 
 #[test]
 fn only_needed_jobs_are_preempted() {
-    let jobs_of_a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
     let jobs = [
-        jobs_of_a[0],
-        jobs_of_a[1],
-        jobs_of_a[2],
+        ("a", 0, 900, 1),
+        ("a", 10, 900, 3),
+        ("a", 20, 900, 8),
         ("b", 95, 100, 3),
         ("b", 95, 100, 3),
     ];
@@ -121,7 +124,7 @@ fn a_job_that_has_run_for_long_is_not_preempted() {
             checkpoint_s: None,
             protected_s,
         };
-        let results = run_with(8, &jobs, preemption);
+        let results = run_with_preemption(8, &jobs, preemption);
         [0, 1].map(|job| results.outcomes[job].evictions)
     };
     // A preemption of the younger job of user a loses less work. The younger job is protected too

@@ -12,7 +12,7 @@ pub enum SimulationError {
         round: u64,
         violations: Vec<Violation>,
     },
-    #[error("round {round} says nothing of {work}, which is to be in a queue")]
+    #[error("round {round} has no verdict on {work}, which belongs in a queue")]
     MissingVerdict { round: u64, work: WorkId },
 }
 

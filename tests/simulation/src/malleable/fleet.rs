@@ -11,8 +11,8 @@ use std::{
 use crate::{
     case::Case,
     cluster::{Cluster, FreeSpace},
+    fair_shares::ShareScale,
     measure::{Fairness, Ledger, Moment, Results, UnservedReason},
-    share::ShareScale,
     trace::{Job, TaskRequest},
 };
 

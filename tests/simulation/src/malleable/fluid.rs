@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{MalleablePolicy, SimulatedFleet, SimulationError};
 use crate::{
-    measure::{Fairness, Moment},
-    share::{Claim, Member, Share, divide_by_class_and_member, divide_by_max_min},
+    fair_shares::{Claim, Member, Share, divide_by_class_and_member, divide_by_max_min},
+    measure::{Fairness, Moment, WeightedClass},
 };
 
 #[derive(Debug)]
@@ -43,13 +43,15 @@ impl MalleablePolicy for Fluid {
 /// A user, or a user within a class.
 #[derive(Default)]
 struct Account {
-    /// Index of the class, and its weight.
-    class: (usize, u64),
+    class: WeightedClass,
+    /// Indices of the entitlements of the jobs.
     jobs: Vec<usize>,
+    /// Share that all tasks of the jobs would hold at once.
     demand: Share,
     fair_share: Share,
     /// Part of the fair share that no whole process of a job uses.
     remainder: Share,
+    /// Share of the running processes.
     held: Share,
     /// Sum of the entitlements of the jobs in processes.
     entitled_processes: u64,
@@ -59,8 +61,11 @@ struct Account {
 struct Entitlement {
     job: usize,
     account: usize,
+    /// Share of one process.
     process_share: Share,
+    /// Number of processes that run.
     held: u64,
+    /// Number of processes that the job should have.
     entitled: u64,
     /// Whether no node can take another process in this round, even with preemption.
     is_blocked: bool,
@@ -84,9 +89,9 @@ impl<'w, 'a> Round<'w, 'a> {
         let mut entitlements = Vec::new();
         for job in fleet.unfinished() {
             let spec = fleet.job(job);
-            let class = fairness.class_and_weight(fleet.case.workload, spec);
+            let class = fairness.weighted_class(fleet.case.workload, spec);
             let account = *account_index
-                .entry((class.0, spec.user))
+                .entry((class.index, spec.user))
                 .or_insert_with(|| {
                     accounts.push(Account {
                         class,
@@ -122,10 +127,11 @@ impl<'w, 'a> Round<'w, 'a> {
         self.fleet.job(self.entitlements[index].job).tasks
     }
 
+    /// Computes the fair share of each account and the entitlement of each job.
     fn divide(&mut self) {
         let member = |account: &Account| Member {
-            class: account.class.0,
-            class_weight: account.class.1,
+            class: account.class.index,
+            class_weight: account.class.weight,
             demand: account.demand,
         };
         let members: Vec<Member> = self.accounts.iter().map(member).collect();
@@ -156,6 +162,7 @@ impl<'w, 'a> Round<'w, 'a> {
                 u64::try_from(share / entitlement.process_share).unwrap_or(u64::MAX);
             remainder -= entitlement.process_share * Share::from(entitlement.entitled);
         }
+        // Jobs that would lose a process come first, then jobs that would have none.
         let mut queue = jobs.clone();
         queue.sort_by_key(|index| {
             let entitlement = &self.entitlements[*index];
@@ -191,9 +198,9 @@ impl<'w, 'a> Round<'w, 'a> {
         queue.sort_by_key(|index| {
             let entitlement = &self.entitlements[*index];
             let account = &self.accounts[entitlement.account];
-            let loses = entitlement.held > entitlement.entitled;
+            let would_lose_process = entitlement.held > entitlement.entitled;
             (
-                !loses,
+                !would_lose_process,
                 account.entitled_processes > 0,
                 std::cmp::Reverse(account.remainder),
                 entitlement.job,
@@ -207,9 +214,11 @@ impl<'w, 'a> Round<'w, 'a> {
     /// Returns how well an account is served. The account with the lowest value goes first.
     fn service_level(&self, account: usize) -> Share {
         let account = &self.accounts[account];
+        // The shift keeps 32 binary places of the quotient.
         (account.held << 32) / account.fair_share.max(1)
     }
 
+    /// Starts processes until no account has a job that can grow.
     fn grow_jobs(&mut self) {
         let mut queue: BTreeSet<(Share, usize)> = (0..self.accounts.len())
             .map(|account| (self.service_level(account), account))
@@ -272,7 +281,7 @@ impl<'w, 'a> Round<'w, 'a> {
     /// Returns the node where preemption costs least, and the processes to preempt there.
     fn find_cheapest_victims(&self, job: usize) -> Option<(usize, Victims)> {
         let request = &self.fleet.job(job).request;
-        let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
+        let mut candidates_by_node: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
         for (index, entitlement) in self
             .entitlements
             .iter()
@@ -282,11 +291,15 @@ impl<'w, 'a> Round<'w, 'a> {
             for process in self.fleet.running(entitlement.job) {
                 let node = self.fleet.process(*process).node;
                 let loss = self.fleet.lost_ms_if_preempted(*process);
-                nodes.entry(node).or_default().push((loss, *process, index));
+                candidates_by_node
+                    .entry(node)
+                    .or_default()
+                    .push((loss, *process, index));
             }
         }
+        // On each node, the processes that lose least are added until the new process would fit.
         let mut best: Option<(u64, usize, Victims)> = None;
-        for (node, mut candidates) in nodes {
+        for (node, mut candidates) in candidates_by_node {
             candidates.sort_unstable();
             let mut preempted_by_entitlement: BTreeMap<usize, u64> = BTreeMap::new();
             let (mut cost, mut preempted, mut victims) = (0, Vec::new(), Vec::new());

@@ -165,7 +165,7 @@ impl ProductionPlanner {
     }
 
     /// Applies ends, arrivals and the progress of jobs since the last round to the snapshot.
-    fn absorb(&mut self, fleet: &mut SimulatedFleet) {
+    fn update_snapshot(&mut self, fleet: &mut SimulatedFleet) {
         for job in fleet.drain_ended() {
             let work = work_id(job);
             self.snapshot.demand.remove(&work);
@@ -201,6 +201,7 @@ impl ProductionPlanner {
         }
     }
 
+    /// Updates the remaining items of all jobs, and the length of an item once one has ended.
     fn update_progress(&mut self, fleet: &SimulatedFleet) {
         for job in fleet.unfinished() {
             let item_ms = fleet.item_ms(job);
@@ -252,6 +253,7 @@ impl ProductionPlanner {
         }
     }
 
+    /// Applies the plan to the fleet and to the snapshot.
     fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
             self.hourly_preemptions
@@ -275,8 +277,10 @@ impl ProductionPlanner {
         }
     }
 
-    /// Checks the plan before it is applied. A real fleet makes the same checks.
-    fn check_plan(
+    /// Accepts the plan of a round with queues before the plan is applied. A plan that breaks a
+    /// rule is an error, as in a real fleet. Assigns submitted jobs to their queues, and updates
+    /// the timer.
+    fn accept_plan(
         &mut self,
         fleet: &mut SimulatedFleet,
         delta: &SnapshotDelta,
@@ -339,6 +343,7 @@ impl ProductionPlanner {
         self.snapshot.allocations.insert(id, allocation);
     }
 
+    /// Returns whether the policy limits the preempted quanta per hour.
     fn is_budgeted(&self) -> bool {
         let settings = &self.snapshot.tunables.settings;
         let pool = settings.preemption_pool_percent_per_hour;
@@ -377,7 +382,7 @@ impl MalleablePolicy for ProductionPlanner {
     }
 
     fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, SimulationError> {
-        self.absorb(fleet);
+        self.update_snapshot(fleet);
         let mut is_plan_empty = false;
         let rounds = if self.queue_timer.has_queues() {
             MAX_ROUNDS_WITH_QUEUES
@@ -389,7 +394,7 @@ impl MalleablePolicy for ProductionPlanner {
             let delta = std::mem::take(&mut self.delta);
             let plan = self.planner.decide(&self.snapshot, &delta).plan;
             if self.queue_timer.has_queues() {
-                self.check_plan(fleet, &delta, &plan)?;
+                self.accept_plan(fleet, &delta, &plan)?;
             }
             is_plan_empty = plan.is_empty();
             self.apply(fleet, &plan);

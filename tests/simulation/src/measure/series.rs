@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Moment;
-use crate::{share::Share, trace::Workload};
+use crate::{fair_shares::Share, trace::Workload};
 
-/// Number of buckets in the window.
+/// Number of buckets in the window, which reaches from the first to the last submission.
 const BUCKETS: usize = 240;
 /// A whole share. Shares are stored in millionths.
 const WHOLE_SHARE: u64 = 1_000_000;
@@ -29,9 +29,12 @@ pub(super) struct CpuUse {
     pub capacity: u64,
 }
 
+/// Shares and CPU use over time.
 #[derive(Debug, Clone)]
 pub struct Series {
+    /// Start of the window.
     pub first: Moment,
+    /// End of the window.
     pub last: Moment,
     pub buckets: Vec<Bucket>,
     pub user_names: Vec<String>,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Ledger, Outcome, UnservedReason};
-use crate::share::Share;
+use super::{Ledger, Outcome, UnservedReason, queue_holdings::HeldByQueue};
+use crate::fair_shares::Share;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -23,6 +23,7 @@ pub struct Summary {
     pub makespan_s: f64,
     /// Mean use of the CPU between the first and the last submission.
     pub utilisation: f64,
+    /// Number of samples of the shares.
     pub samples: u64,
     /// Fraction of the samples at which demand exceeded the cluster.
     pub contended: f64,
@@ -86,7 +87,8 @@ pub(super) fn summarize(ledger: &Ledger) -> Summary {
         .filter_map(|outcome| outcome.ended)
         .max()
         .unwrap_or(first);
-    let window = u128::from(ledger.last - first) * u128::from(ledger.capacity.cpu_milli);
+    // The CPU that the cluster could provide between the first and the last submission.
+    let available_cpu_ms = u128::from(ledger.last - first) * u128::from(ledger.capacity.cpu_milli);
     let work: u128 = ledger
         .outcomes
         .iter()
@@ -111,7 +113,7 @@ pub(super) fn summarize(ledger: &Ledger) -> Summary {
         flow_s: spread(ended.iter().map(|outcome| flow_ms(outcome)).map(seconds)),
         bounded_slowdown: spread(ended.iter().map(|outcome| slowdown(outcome))),
         makespan_s: seconds(end - first),
-        utilisation: ratio(ledger.used_cpu_ms, window),
+        utilisation: ratio(ledger.used_cpu_ms, available_cpu_ms),
         samples: ledger.samples,
         contended: ratio(
             u128::from(ledger.contended_samples),
@@ -129,7 +131,7 @@ pub(super) fn summarize(ledger: &Ledger) -> Summary {
 
 fn summarize_queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
     let capacity = |samples: u64| ledger.scale.total.saturating_mul(u128::from(samples));
-    let summarize_queue = |(queue, name, account): (usize, &str, &super::queues::Account)| {
+    let summarize_queue = |(queue, name, holding): (usize, &str, &HeldByQueue)| {
         let queue_outcomes = || {
             ledger
                 .outcomes
@@ -141,14 +143,14 @@ fn summarize_queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
         let summary = QueueSummary {
             jobs: queue_outcomes().count(),
             completed: completed().count(),
-            share: ratio(account.held_sum, capacity(ledger.samples)),
-            share_contended: ratio(account.contended_sum, capacity(ledger.contended_samples)),
+            share: ratio(holding.held_sum, capacity(ledger.samples)),
+            share_contended: ratio(holding.contended_sum, capacity(ledger.contended_samples)),
             wait_s: spread(completed().map(wait_ms).map(seconds)),
             evictions_per_job: ratio(u128::from(evictions), queue_outcomes().count() as u128),
         };
         (name.to_owned(), summary)
     };
-    ledger.queues.accounts().map(summarize_queue).collect()
+    ledger.queues.holdings().map(summarize_queue).collect()
 }
 
 fn count_by_reason(

@@ -1,5 +1,5 @@
-//! Defragmentation (protocol B). After protocol A, three of ten pods leave. Then a few of the
-//! remaining pods are moved, and the large nodes that become empty are counted.
+//! Defragmentation (protocol B). After the inflation of protocol A, three of ten pods leave. Then a
+//! few of the remaining pods are moved, and the large nodes that become empty are counted.
 //!
 //! Nodes with the fewest GPU pods are emptied first, largest pod first. Each pod moves to the
 //! tightest partly used node that fits. A node that cannot be emptied completely is not changed.

@@ -1,4 +1,4 @@
-//! Fragmentation is the free GPU that is useless for the pods that are likely to come.
+//! Fragmentation: the free GPU capacity that is useless for the pods that are likely to come.
 //!
 //! The fragmentation of a node is the free GPU that pods of the popular shapes could not use there.
 //! It is summed over the shapes, weighted by frequency. Placing a pod where fragmentation grows
@@ -46,6 +46,7 @@ impl Demand {
 pub type Fragmentation = u64;
 
 impl Demand {
+    /// Returns the free GPU of the node that pods of the popular shapes cannot use.
     pub fn fragmentation(&self, gpu_node: &GpuNode) -> Fragmentation {
         let free = gpu_node.free_gpu_milli();
         let unusable_gpu = |shape: &Shape| {

@@ -1,4 +1,4 @@
-//! Nodes and pods with the properties that packing uses.
+//! Nodes with GPUs and pods, with the properties that packing uses.
 //!
 //! Invariant: the load of a GPU is at most 1000 thousandths, and a whole GPU belongs to one pod.
 
@@ -149,6 +149,7 @@ impl GpuNodes {
         let to_gpu_node = |node: &&Node| GpuNode {
             model: models[&node.gpu_model],
             cpu_milli: node.cpu_milli,
+            // Memory that is not known counts as unlimited. Half of the range avoids overflows.
             memory_mib: if node.memory_mib == 0 {
                 u64::MAX / 2
             } else {

@@ -103,7 +103,7 @@ pub fn inflate(
     (tally.close(gpu_nodes), placed)
 }
 
-/// Requested and allocated GPUs so far.
+/// Requested and allocated GPUs so far, in thousandths of a GPU.
 pub(super) struct Tally {
     capacity: ResourceTotals,
     result: InflationResult,

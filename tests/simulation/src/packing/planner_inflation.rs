@@ -76,6 +76,7 @@ fn work_id(index: usize) -> WorkId {
     WorkId::new(format!("pod_{index:09}")).expect("digits are a valid name")
 }
 
+/// Returns the user of all pods. The trace names no users.
 fn pod_owner() -> UserName {
     UserName::new("somebody").expect("letters are a valid name")
 }
@@ -139,7 +140,8 @@ impl PlannerFleet {
             let accepting = (0..names.len()).filter(has_accepted_model);
             accepting.map(|index| names[index].clone()).collect()
         };
-        let machines = match pod.shape.models {
+        // All bits are set if the pod accepts any model, and an empty list accepts any node.
+        let node_list = match pod.shape.models {
             u64::MAX => BTreeSet::new(),
             models => self
                 .nodes_by_models
@@ -163,8 +165,8 @@ impl PlannerFleet {
             remaining_tasks: 1,
             threads: 1,
             task_ms: None,
-            node_list: machines,
-            avoids: std::collections::BTreeSet::new(),
+            node_list,
+            avoids: BTreeSet::new(),
             service: None,
             anti_affinity: None,
             managed: true,

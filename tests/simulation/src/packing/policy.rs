@@ -11,6 +11,9 @@ use super::{
 };
 use crate::splitmix::SplitMix;
 
+/// A version that no node has, so nothing is cached yet.
+const NO_VERSION: u64 = u64::MAX;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// A random node with a GPU that fits.
@@ -26,33 +29,35 @@ pub enum Policy {
 
 /// A possible placement: its score and its GPUs. A higher score is better.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Offer {
+struct ScoredPlacement {
     score: i64,
     gpus: Vec<usize>,
 }
 
-/// Offers of all nodes for one kind of pod, each with the version of its node.
-type Offers = Vec<(u64, Option<Offer>)>;
+/// For one kind of pod: the version of each node, and the best placement on that version. The
+/// placement is `None` if the pod does not fit.
+type CachedPlacements = Vec<(u64, Option<ScoredPlacement>)>;
 
+/// Chooses the node and the GPUs of each pod by a policy.
 #[derive(Debug)]
 pub struct Scorer {
     policy: Policy,
     demand: Demand,
     random: SplitMix,
     /// Changes of fragmentation within one step count as equal. Then the size and the order of
-    /// nodes decide, so that pods fill the fleet from one side.
+    /// nodes decide, so that pods fill the same nodes first and leave the others empty.
     score_step: u64,
     largest_cpu: u64,
     largest_gpus: u64,
     /// Version of each node. It grows with each change of the load.
     versions: Vec<u64>,
-    /// Cached offers by kind of pod, which is its shape and its memory.
-    offers_by_kind: BTreeMap<(Shape, u64), Offers>,
+    /// Cached placements by kind of pod, which is its shape and its memory.
+    cache_by_kind: BTreeMap<(Shape, u64), CachedPlacements>,
 }
 
 impl Scorer {
     pub fn new(policy: Policy, gpu_nodes: &[GpuNode], demand: Demand, seed: u64) -> Self {
-        // One step is four hundredths of a GPU for each pod in the demand.
+        // One step is four hundredths of a GPU for each pod in the demand, in thousandths of a GPU.
         let score_step = 40 * demand.weight.max(1);
         Self {
             policy,
@@ -71,7 +76,7 @@ impl Scorer {
                 .max()
                 .unwrap_or(1),
             versions: vec![0; gpu_nodes.len()],
-            offers_by_kind: BTreeMap::new(),
+            cache_by_kind: BTreeMap::new(),
         }
     }
 
@@ -109,51 +114,51 @@ impl Scorer {
 
     fn choose_best(&mut self, gpu_nodes: &[GpuNode], pod: &Pod) -> Option<(usize, Vec<usize>)> {
         let kind = (pod.shape, pod.memory_mib);
-        let mut offers = self
-            .offers_by_kind
+        let mut cached = self
+            .cache_by_kind
             .remove(&kind)
-            .unwrap_or_else(|| vec![(u64::MAX, None); gpu_nodes.len()]);
+            .unwrap_or_else(|| vec![(NO_VERSION, None); gpu_nodes.len()]);
         let mut best: Option<(i64, usize)> = None;
-        for (node, (version, offer)) in offers.iter_mut().enumerate() {
+        for (node, (version, placement)) in cached.iter_mut().enumerate() {
             if *version != self.versions[node] {
                 *version = self.versions[node];
-                *offer = gpu_nodes[node]
+                *placement = gpu_nodes[node]
                     .fits(pod)
-                    .then(|| self.make_offer(&gpu_nodes[node], pod));
+                    .then(|| self.place_and_score(&gpu_nodes[node], pod));
             }
-            if let Some(offer) = offer
-                && best.is_none_or(|(score, _)| offer.score > score)
+            if let Some(placement) = placement
+                && best.is_none_or(|(score, _)| placement.score > score)
             {
-                best = Some((offer.score, node));
+                best = Some((placement.score, node));
             }
         }
         let chosen = best.and_then(|(_, node)| {
-            let offer = offers[node].1.as_ref()?;
-            Some((node, offer.gpus.clone()))
+            let placement = cached[node].1.as_ref()?;
+            Some((node, placement.gpus.clone()))
         });
-        self.offers_by_kind.insert(kind, offers);
+        self.cache_by_kind.insert(kind, cached);
         chosen
     }
 
-    /// Invalidates the cached offers of a node after its load changed.
+    /// Invalidates the cached placements of a node after its load changed.
     pub fn invalidate(&mut self, node: usize) {
         self.versions[node] += 1;
     }
 
-    fn make_offer(&self, gpu_node: &GpuNode, pod: &Pod) -> Offer {
+    fn place_and_score(&self, gpu_node: &GpuNode, pod: &Pod) -> ScoredPlacement {
         let score = match self.policy {
-            Policy::Gradient => return self.gradient_offer(gpu_node, pod),
-            Policy::BestFit => self.best_fit(gpu_node, pod),
-            Policy::DotProduct => self.dot_product(gpu_node, &pod.shape),
+            Policy::Gradient => return self.place_by_gradient(gpu_node, pod),
+            Policy::BestFit => self.best_fit_score(gpu_node, pod),
+            Policy::DotProduct => self.dot_product_score(gpu_node, &pod.shape),
             Policy::Random | Policy::FirstFit => 0,
         };
-        Offer {
+        ScoredPlacement {
             score,
             gpus: gpu_node.select_gpus(&pod.shape),
         }
     }
 
-    fn gradient_offer(&self, gpu_node: &GpuNode, pod: &Pod) -> Offer {
+    fn place_by_gradient(&self, gpu_node: &GpuNode, pod: &Pod) -> ScoredPlacement {
         let before = self.demand.fragmentation(gpu_node);
         let options = if pod.shape.is_shared() {
             let candidates =
@@ -173,14 +178,14 @@ impl Scorer {
             // nowhere else.
             let score = steps * (i128::from(self.largest_gpus) + 1) - gpu_node.gpus.len() as i128;
             let score = i64::try_from(score).expect("steps are few");
-            Offer { score, gpus }
+            ScoredPlacement { score, gpus }
         });
         // Among equal scores the first one wins.
         let best = scored.reduce(|best, next| if next.score > best.score { next } else { best });
         best.expect("a pod that fits has an option")
     }
 
-    fn best_fit(&self, gpu_node: &GpuNode, pod: &Pod) -> i64 {
+    fn best_fit_score(&self, gpu_node: &GpuNode, pod: &Pod) -> i64 {
         let cpu = gpu_node.cpu_milli - pod.shape.cpu_milli;
         let gpu = gpu_node.free_gpu_milli() - pod.shape.gpu_total();
         score_from_halves(
@@ -191,7 +196,7 @@ impl Scorer {
         )
     }
 
-    fn dot_product(&self, gpu_node: &GpuNode, shape: &Shape) -> i64 {
+    fn dot_product_score(&self, gpu_node: &GpuNode, shape: &Shape) -> i64 {
         let (cpu, gpu) = (self.largest_cpu, self.largest_gpus * WHOLE_GPU_MILLI);
         let cpu_part = gpu_node.cpu_milli * shape.cpu_milli;
         let gpu_part = gpu_node.free_gpu_milli() * shape.gpu_total();

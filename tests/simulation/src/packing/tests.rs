@@ -165,13 +165,14 @@ fn pack_with_planner(
 }
 
 #[test]
-fn the_planner_of_real_fleets_packs_gpus_as_well() {
+fn the_planner_of_real_fleets_packs_at_most_one_percent_worse_than_the_gradient() {
     let (mut planner_gpu, mut gradient_gpu) = (0, 0);
     for seed in 0..12 {
         let (gpu_nodes, placed, result) = pack_with_planner(&Settings::default(), seed);
         assert_amounts_add_up(&gpu_nodes, &placed);
         planner_gpu += result.gpu;
-        gradient_gpu += pack(Policy::Gradient, seed).2.gpu;
+        let (_, _, gradient_result) = pack(Policy::Gradient, seed);
+        gradient_gpu += gradient_result.gpu;
     }
     assert!(
         planner_gpu * 100 >= gradient_gpu * 99,

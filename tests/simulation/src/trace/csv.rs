@@ -42,6 +42,11 @@ const NODE_COLUMNS: [&str; 6] = [
 /// Columns of a file of arrival orders.
 const ARRIVAL_COLUMNS: [&str; 2] = ["seed", "job_id"];
 
+/// Positions of [`JOB_COLUMNS`] in a file, in the same order.
+type JobColumns = [Column; JOB_COLUMNS.len()];
+type NodeColumns = [Column; NODE_COLUMNS.len()];
+type ArrivalColumns = [Column; ARRIVAL_COLUMNS.len()];
+
 /// Reads lines one by one and passes each to `take_record`. Passes invalid lines to
 /// `handle_fault`.
 fn read_table<const N: usize>(
@@ -108,7 +113,7 @@ fn find_columns<const N: usize>(
     Ok(found)
 }
 
-/// Reads `jobs.csv` or a pod list.
+/// Reads `jobs.csv`, or a list of pods with the same columns.
 pub fn read_jobs(
     source: impl BufRead,
     invalid_lines: InvalidLines,
@@ -116,14 +121,15 @@ pub fn read_jobs(
     let mut workload = Workload::default();
     let mut known_ids = BTreeSet::new();
     let mut skipped = Vec::new();
-    let take_record = |record: &Record, columns: &[Column; 14], queue: Option<Column>| {
+    let take_record = |record: &Record, columns: &JobColumns, queue: Option<Column>| {
+        let [id, user, class, ..] = *columns;
         let job = parse_job(record, columns)?;
         if !known_ids.insert(job.id.clone()) {
-            return Err(record.fault(columns[0], format!("{:?} was there before", job.id)));
+            return Err(record.fault(id, format!("{:?} was there before", job.id)));
         }
         // Names are registered only now, so that those of an invalid line are not.
-        let user = workload.users.index(record.text(columns[1]));
-        let class = workload.classes.index(record.text(columns[2]));
+        let user = workload.users.index(record.text(user));
+        let class = workload.classes.index(record.text(class));
         let queue = queue.map(|column| record.text(column)).unwrap_or_default();
         let queue = (!queue.is_empty()).then(|| workload.queues.index(queue));
         workload.jobs.push(Job {
@@ -153,9 +159,19 @@ pub fn read_jobs(
     Ok(workload)
 }
 
-/// Parses a job. The caller registers its user and class.
-fn parse_job(record: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
-    let [id, _, _, submit, runtime, limit, tasks, .., exclusive] = *columns;
+/// Parses a job. The caller sets its user, class and queue.
+fn parse_job(record: &Record, columns: &JobColumns) -> Result<Job, Fault> {
+    let [
+        id,
+        _user,
+        _class,
+        submit,
+        runtime,
+        limit,
+        tasks,
+        ..,
+        exclusive,
+    ] = *columns;
     let job = Job {
         id: record.required_text(id)?.to_owned(),
         user: usize::MAX,
@@ -176,7 +192,7 @@ fn parse_job(record: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
     Ok(job)
 }
 
-fn parse_request(record: &Record, columns: &[Column; 14]) -> Result<TaskRequest, Fault> {
+fn parse_request(record: &Record, columns: &JobColumns) -> Result<TaskRequest, Fault> {
     let [.., cpu, memory, gpus, milli, model, pool, exclusive] = *columns;
     let request = TaskRequest {
         cpu_milli: record.parse_u64(cpu)?,
@@ -215,7 +231,7 @@ fn split_models(text: &str) -> Vec<String> {
 pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut known_ids = BTreeSet::new();
-    let take_record = |record: &Record, columns: &[Column; 6], _: Option<Column>| {
+    let take_record = |record: &Record, columns: &NodeColumns, _: Option<Column>| {
         let [id, pool, cpu, memory, gpus, model] = *columns;
         let node = Node {
             id: record.required_text(id)?.to_owned(),
@@ -238,9 +254,10 @@ pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
 /// Reads arrival orders, which are lists of job ids by seed.
 pub fn read_arrivals(source: impl BufRead) -> Result<BTreeMap<u64, Vec<String>>, TraceError> {
     let mut orders: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let take_record = |record: &Record, columns: &[Column; 2], _: Option<Column>| {
-        let seed = record.parse_u64(columns[0])?;
-        let id = record.required_text(columns[1])?.to_owned();
+    let take_record = |record: &Record, columns: &ArrivalColumns, _: Option<Column>| {
+        let [seed, id] = *columns;
+        let seed = record.parse_u64(seed)?;
+        let id = record.required_text(id)?.to_owned();
         orders.entry(seed).or_default().push(id);
         Ok(())
     };
@@ -255,7 +272,7 @@ mod tests {
     const HEADER: &str = "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,\
                           gpu_count,gpu_milli,gpu_model,pool,exclusive,wait_s,status";
 
-    fn jobs(lines: &[&str], invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
+    fn read_job_lines(lines: &[&str], invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
         let text = format!("{HEADER}\n{}\n", lines.join("\n"));
         read_jobs(text.as_bytes(), invalid_lines)
     }
@@ -263,7 +280,7 @@ mod tests {
     #[test]
     fn a_job_is_read_with_all_its_resources() {
         let line = "7,u1,LS,10,-1,60,4,1000,512,1,460,T4|A10,gpu,1,3,Running";
-        let workload = jobs(&[line], InvalidLines::Refuse).unwrap();
+        let workload = read_job_lines(&[line], InvalidLines::Refuse).unwrap();
         let job = &workload.jobs[0];
         assert_eq!(
             (job.submit_s, job.runtime_s, job.limit_s),
@@ -276,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_may_name_the_requested_queue() {
+    fn an_optional_column_names_the_requested_queue() {
         let lines = [
             "7,u1,LS,10,5,60,4,1000,512,0,0,,,0,root.a",
             "8,u1,LS,10,5,60,4,1,1,0,0,,,0,",
@@ -290,15 +307,15 @@ mod tests {
                 .map(|queue| workload.queues.name(queue))
         };
         assert_eq!((queue_name(0), queue_name(1)), (Some("root.a"), None));
-        let without = jobs(
+        let without_queue_column = read_job_lines(
             &["7,u1,LS,10,5,60,4,1000,512,0,0,,,0,3,Running"],
             InvalidLines::Refuse,
         );
-        assert!(without.unwrap().queues.is_empty());
+        assert!(without_queue_column.unwrap().queues.is_empty());
     }
 
     #[test]
-    fn a_broken_line_is_named_with_its_column() {
+    fn an_error_names_the_invalid_line_and_column() {
         let good = "7,u1,LS,10,5,60,4,1000,512,0,0,,,0,3,Running";
         for (line, expected) in [
             (
@@ -335,11 +352,11 @@ mod tests {
             ),
             ("8,u,c", "line 3: has 3 fields where the header has 16"),
         ] {
-            let fault = jobs(&[good, line], InvalidLines::Refuse)
+            let fault = read_job_lines(&[good, line], InvalidLines::Refuse)
                 .unwrap_err()
                 .to_string();
             assert!(fault.starts_with(expected), "{fault}");
-            let workload = jobs(&[good, line], InvalidLines::Skip).unwrap();
+            let workload = read_job_lines(&[good, line], InvalidLines::Skip).unwrap();
             assert_eq!((workload.jobs.len(), workload.skipped), (1, 1));
             assert!(
                 workload

@@ -1,4 +1,4 @@
-//! One line of a trace as fields, and the errors of a line.
+//! One line of a trace, split into fields, and the errors of reading a trace.
 
 use std::fmt;
 

@@ -27,6 +27,7 @@ const fn column(name: &'static str, number: usize) -> Column {
     }
 }
 
+/// Reads a trace. Comments in the header may name the size of the source system.
 pub fn read_swf(source: impl BufRead, invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
     let mut workload = Workload::default();
     let mut known_ids = BTreeSet::new();
@@ -147,6 +148,10 @@ fn parse_amount(record: &Record, column: Column) -> Result<Option<u64>, Fault> {
 mod tests {
     use super::*;
 
+    // The fields of a record are: job number, submit time, wait time, run time, allocated
+    // processors, used CPU time, used memory, requested processors, requested time, requested
+    // memory, status, user, group, program, queue, partition, preceding job, think time. -1 means
+    // not known.
     const HEADER: &str = "; Computer: SP2\n; MaxProcs: 100 (of 128)\n\n";
 
     fn read_records(records: &str, invalid_lines: InvalidLines) -> Result<Workload, TraceError> {
@@ -172,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_counts_as_a_whole() {
+    fn a_fractional_amount_is_rounded_up() {
         let record = "1 5 0 60.0 4 3.7 1.5 4 120 -1 1 3 1 -1 0 -1 -1 -1\n";
         let job = &read_records(record, InvalidLines::Refuse).unwrap().jobs[0];
         assert_eq!((job.runtime_s, job.request.memory_mib), (Some(60), 1));
     }
 
     #[test]
-    fn a_broken_record_is_named() {
+    fn an_error_names_the_invalid_line_and_column() {
         let truncated = read_records("1 5 0 60\n", InvalidLines::Refuse)
             .unwrap_err()
             .to_string();

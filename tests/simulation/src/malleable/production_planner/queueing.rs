@@ -53,8 +53,10 @@ pub(super) fn queue_request(
     })))
 }
 
+/// Returns the root of the tree of node pools that contains the pool.
 fn root_pool<'a>(rules: &'a Rules, pool: &'a str) -> &'a str {
     let parent = |name: &&'a str| rules.pools.get(*name)?.parent.as_deref();
+    // The path is never longer than the number of pools, so a cycle of parents would end here.
     let pool_path = std::iter::successors(Some(pool), parent);
     pool_path
         .take(rules.pools.len().max(1))

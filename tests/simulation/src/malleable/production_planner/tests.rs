@@ -143,7 +143,7 @@ fn queue_policy() -> Policy {
 
 /// An invalid plan ends the simulation with an error, and no figures are reported.
 #[test]
-fn an_invalid_plan_is_an_error_and_is_not_applied() {
+fn an_invalid_plan_is_refused_with_an_error() {
     let mut workload = Workload::default();
     add_job(&mut workload, "ann", SHORT, gpu_request(0, 0));
     let nodes = [node(0)];
@@ -155,7 +155,7 @@ fn an_invalid_plan_is_an_error_and_is_not_applied() {
         grants: vec![grant_for(7, &nodes[0], Vec::new())],
         ..Plan::default()
     };
-    let result = planner.check_plan(&mut fleet, &SnapshotDelta::default(), &plan);
+    let result = planner.accept_plan(&mut fleet, &SnapshotDelta::default(), &plan);
     let result = result.unwrap_err().to_string();
     assert!(
         result.contains("work job_000000007 asks for nothing"),
@@ -164,7 +164,7 @@ fn an_invalid_plan_is_an_error_and_is_not_applied() {
 
     // The job was submitted, but no round has handled it.
     planner.unqueued_jobs.push(0);
-    let result = planner.check_plan(&mut fleet, &SnapshotDelta::default(), &Plan::default());
+    let result = planner.accept_plan(&mut fleet, &SnapshotDelta::default(), &Plan::default());
     let (round, work) = (0, work_id(0));
     assert_eq!(result, Err(SimulationError::MissingVerdict { round, work }));
 }

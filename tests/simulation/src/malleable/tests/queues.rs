@@ -10,10 +10,13 @@ use super::*;
 type JobRow<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
 
 fn trace_with_queues(nodes: &[u64], rows: &[JobRow]) -> (Workload, Vec<Node>) {
-    let jobs: Vec<_> = rows.iter().map(|it| (it.0, it.2, it.3, it.4)).collect();
+    let jobs: Vec<_> = rows
+        .iter()
+        .map(|&(user, _queue, submit_s, run_s, tasks)| (user, submit_s, run_s, tasks))
+        .collect();
     let (mut workload, mut nodes) = workload_and_nodes(nodes, &jobs);
-    for (job, row) in workload.jobs.iter_mut().zip(rows) {
-        job.queue = row.1.map(|queue| workload.queues.index(queue));
+    for (job, &(_, queue, ..)) in workload.jobs.iter_mut().zip(rows) {
+        job.queue = queue.map(|queue| workload.queues.index(queue));
     }
     for node in &mut nodes {
         node.pool = "batch".to_owned();
@@ -67,7 +70,7 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
         .collect();
     // The delay of a job restarts with each process that it gets, so these jobs are small.
     rows.extend([("ann", Some("root.gold"), GOLD_SUBMIT_S, 3_000, 3); 10]);
-    rows.sort_by_key(|row| row.2);
+    rows.sort_by_key(|&(_, _, submit_s, ..)| submit_s);
     let trace = trace_with_queues(&[4; 10], &rows);
     let results = run(&trace, &queues_with_guarantees(30, 10, DELAY_S * 1000));
     let queues = &results.summary.queues;
@@ -82,28 +85,29 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
     let series = &results.series;
     let span = series.last - series.first;
     let count = series.buckets.len() as u64;
-    let mut checked_buckets = [0, 0];
+    let (mut checked_before, mut checked_after) = (0, 0);
     for (number, bucket) in (0..).zip(&series.buckets).filter(|(_, it)| it.samples > 0) {
         let (from, until) = (number * span / count, (number + 1) * span / count);
-        let share = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
+        let share_millionths =
+            |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
         if until < GOLD_SUBMIT_S * 1000 {
-            assert_eq!(share(gold), 0);
+            assert_eq!(share_millionths(gold), 0);
             // The queue requests everything that it still needs, until all of it is granted.
             assert!(
-                from < 200_000 || share(rest) == 1_000_000,
+                from < 200_000 || share_millionths(rest) == 1_000_000,
                 "{from}: {bucket:?}"
             );
-            checked_buckets[0] += 1;
+            checked_before += 1;
         }
         // A round runs every ten seconds, and one more after the end of the delay.
         if from > (GOLD_SUBMIT_S + DELAY_S + 20) * 1000 {
-            assert!(share(gold) >= 750_000, "{from}: {bucket:?}");
-            checked_buckets[1] += 1;
+            assert!(share_millionths(gold) >= 750_000, "{from}: {bucket:?}");
+            checked_after += 1;
         }
     }
     assert!(
-        checked_buckets[0] > 50 && checked_buckets[1] > 50,
-        "{checked_buckets:?}"
+        checked_before > 50 && checked_after > 50,
+        "{checked_before} {checked_after}"
     );
     let gold_outcomes = results.outcomes.iter().filter(|it| it.queue == Some(gold));
     let first = gold_outcomes.filter_map(|it| it.started).min().unwrap();
@@ -154,12 +158,13 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
             .contains("no queue root.nowhere")
     );
     assert_eq!(refused["no_class"].first, "no queue is named");
-    let csv = crate::report::jobs_csv(&Case::malleable(&trace.0, &trace.1), &results);
-    let ends: Vec<&str> = csv
+    let (workload, nodes) = &trace;
+    let csv = crate::report::jobs_csv(&Case::malleable(workload, nodes), &results);
+    let queue_column: Vec<&str> = csv
         .lines()
         .map(|it| it.rsplit(',').nth(1).unwrap())
         .collect();
-    assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
+    assert_eq!(queue_column, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
     // With a default queue, a job that names no queue is in the default queue.
     let results = try_run(&trace, &queues, Some("root.b")).unwrap();
@@ -184,11 +189,11 @@ fn a_placement_rule_can_use_the_name_of_the_user() {
 /// One pool has queues and another has a class. Each job runs in its own pool.
 #[test]
 fn classes_and_queues_serve_their_own_jobs() {
-    let mut trace = trace_with_queues(
+    let (workload, mut nodes) = trace_with_queues(
         &[4, 4],
         &[("ann", None, 0, 100, 4), ("bob", Some("a"), 0, 100, 4)],
     );
-    trace.1[1].pool = "default".to_owned();
+    nodes[1].pool = "default".to_owned();
     let mut policy = policy(&json!({ "queues": { "a": { "submit_acl": "*" } } }));
     let class_policy: Policy = serde_json::from_value(json!({
         "pools": { "default": {} },
@@ -197,7 +202,7 @@ fn classes_and_queues_serve_their_own_jobs() {
     .unwrap();
     policy.pools.extend(class_policy.pools);
     policy.classes = class_policy.classes;
-    let case = Case::malleable(&trace.0, &trace.1);
+    let case = Case::malleable(&workload, &nodes);
     let mut planner = ProductionPlanner::new(&case, &policy).unwrap();
     let results = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
     assert_eq!(results.summary.completed, 2);
@@ -232,6 +237,7 @@ fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
     assert!(waiting.first.starts_with("job 0: "), "{}", waiting.first);
 }
 
+/// Generates jobs as (index of the user, index of the queue, submit, run, tasks).
 fn job_rows() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
     let row = (0..3_usize, 0..3_usize, 0..2_000_u64, 1..900_u64, 1..9_u64);
     proptest::collection::vec(row, 1..30)
@@ -248,11 +254,13 @@ proptest! {
         (gold, rest, delay_ms) in (0..20_u64, 0..20_u64, 0..90_000_u64),
     ) {
         let (users, queues) = (["ann", "bob", "cat"], ["gold", "rest", "root.rest"]);
-        jobs.sort_by_key(|job| job.2);
-        let row = |job: &(usize, usize, u64, u64, u64)| {
-            (users[job.0], Some(queues[job.1]), job.2, job.3, job.4)
-        };
-        let rows: Vec<JobRow> = jobs.iter().map(row).collect();
+        jobs.sort_by_key(|&(_, _, submit_s, ..)| submit_s);
+        let rows: Vec<JobRow> = jobs
+            .iter()
+            .map(|&(user, queue, submit_s, run_s, tasks)| {
+                (users[user], Some(queues[queue]), submit_s, run_s, tasks)
+            })
+            .collect();
         let trace = trace_with_queues(&nodes, &rows);
         let (first, second) = (
             run(&trace, &queues_with_guarantees(gold, rest, delay_ms)),

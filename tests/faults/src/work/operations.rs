@@ -1,17 +1,17 @@
-//! Sends orders of operators and users while faults happen, and withdraws the orders after the
-//! repairs.
+//! Sends operations of operators and users on existing work and nodes while faults happen, and
+//! withdraws the operations after the repairs.
 
 use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::submit::retry_until_final;
-use super::{AcknowledgedOrder, Clients, SharedLedger, cancel, choose_class_node};
-use crate::plan::{Choice, Order, Service};
+use super::retry::retry_until_final;
+use super::{AcknowledgedOperation, Clients, SharedLedger, cancel, choose_class_node};
+use crate::plan::{Choice, Operation, Service};
 
-/// Sends an order until it is acknowledged or refused, and records the result.
-pub async fn execute_order(clients: Clients, shared: SharedLedger, order: Order) {
-    if let Order::Cancel { choice } = order {
+/// Sends an operation until it is acknowledged or refused, and records the result.
+pub async fn execute_operation(clients: Clients, shared: SharedLedger, operation: Operation) {
+    if let Operation::Cancel { choice } = operation {
         let index = shared.borrow().choose(choice, |_| true);
         if let Some(index) = index {
             cancel(clients, shared, index).await;
@@ -19,32 +19,32 @@ pub async fn execute_order(clients: Clients, shared: SharedLedger, order: Order)
         return;
     }
     shared.borrow_mut().in_flight += 1;
-    let result = request_order(&clients, &shared, order).await;
+    let result = request_operation(&clients, &shared, operation).await;
     let mut ledger = shared.borrow_mut();
     ledger.in_flight -= 1;
     match result {
         Some(Ok(path)) => {
             ledger.acknowledged_count += 1;
             ledger
-                .acknowledged_orders
-                .push(AcknowledgedOrder { order, path });
+                .acknowledged_operations
+                .push(AcknowledgedOperation { operation, path });
         }
-        Some(Err(reason)) => ledger.refusals.push(format!("{order:?}: {reason}")),
+        Some(Err(reason)) => ledger.refusals.push(format!("{operation:?}: {reason}")),
         None => {}
     }
 }
 
-/// Sends an order. Returns the URL path of its state or the reason of a refusal, and `None` if
+/// Sends an operation. Returns the URL path of its state or the reason of a refusal, and `None` if
 /// there is no target.
-async fn request_order(
+async fn request_operation(
     clients: &Clients,
     shared: &SharedLedger,
-    order: Order,
+    operation: Operation,
 ) -> Option<Result<String, String>> {
     let operators = &clients.operators;
-    let result = match order {
-        Order::Cancel { .. } => return None,
-        Order::Block {
+    let result = match operation {
+        Operation::Cancel { .. } => return None,
+        Operation::Block {
             agent,
             evacuate,
             graceful,
@@ -64,17 +64,17 @@ async fn request_order(
             let path = format!("/v1/blocklist/items/node/{agent}");
             retry_until_final(request).await.map(|_| path)
         }
-        Order::Drain { agent } => {
+        Operation::Drain { agent } => {
             let body = json!({ "reason": "faults", "force": true });
             let path = format!("/v1/nodes/{agent}/drain");
             put_on_node(clients, &path, &body).await.map(|()| path)
         }
-        Order::MakeUnschedulable { agent } => {
+        Operation::MakeUnschedulable { agent } => {
             let body = json!({ "schedulable": false, "reason": "faults" });
             let path = format!("/v1/nodes/{agent}/schedulable");
             put_on_node(clients, &path, &body).await.map(|()| path)
         }
-        Order::Move { choice } => return move_process(clients, shared, choice).await,
+        Operation::Move { choice } => return move_process(clients, shared, choice).await,
     };
     Some(result)
 }
@@ -113,16 +113,19 @@ async fn move_process(
     )
 }
 
-/// Withdraws an order that keeps work from running: a block, a drain, or an unschedulable node.
-/// Other orders are left as they are.
-pub async fn withdraw(clients: &Clients, acknowledged: &AcknowledgedOrder) -> Result<(), String> {
+/// Withdraws an operation that keeps work from running: a block, a drain, or an unschedulable node.
+/// Other operations are left as they are.
+pub async fn withdraw(
+    clients: &Clients,
+    acknowledged: &AcknowledgedOperation,
+) -> Result<(), String> {
     let operators = &clients.operators;
-    match acknowledged.order {
-        Order::Block { .. } => {
+    match acknowledged.operation {
+        Operation::Block { .. } => {
             let client = &operators[&Service::Blocklist];
             retry_until_final(async || client.delete::<Value>(&acknowledged.path).await).await?;
         }
-        Order::Drain { .. } => {
+        Operation::Drain { .. } => {
             let client = &operators[&Service::NodeStatus];
             let request = async || {
                 let call = client.call(Method::DELETE, acknowledged.path.as_str());
@@ -130,11 +133,11 @@ pub async fn withdraw(clients: &Clients, acknowledged: &AcknowledgedOrder) -> Re
             };
             retry_until_final(request).await?;
         }
-        Order::MakeUnschedulable { .. } => {
+        Operation::MakeUnschedulable { .. } => {
             let body = json!({ "schedulable": true });
             put_on_node(clients, &acknowledged.path, &body).await?;
         }
-        Order::Cancel { .. } | Order::Move { .. } => {}
+        Operation::Cancel { .. } | Operation::Move { .. } => {}
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! Holdings of each queue over time. Without queues there are none.
+//! Shares that each queue holds over time. The list is empty if jobs are not in queues.
 
-use crate::{share::Share, trace::Names};
+use crate::{fair_shares::Share, trace::Names};
 
-/// Holdings of one queue.
+/// Share that one queue holds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Account {
+pub(super) struct HeldByQueue {
+    /// Current holdings.
     held: Share,
     /// Holdings summed over all samples.
     pub held_sum: Share,
@@ -13,43 +14,44 @@ pub(super) struct Account {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queues {
+pub(super) struct QueueHoldings {
     names: Names,
-    accounts: Vec<Account>,
+    holdings: Vec<HeldByQueue>,
 }
 
-impl Queues {
+impl QueueHoldings {
     /// Returns the index of a queue. Indices follow the order of first use.
     pub fn index(&mut self, queue: &str) -> usize {
         let index = self.names.index(queue);
-        self.accounts.resize(self.names.len(), Account::default());
+        self.holdings
+            .resize(self.names.len(), HeldByQueue::default());
         index
     }
 
     pub fn add_share(&mut self, queue: Option<usize>, share: Share) {
         if let Some(queue) = queue {
-            self.accounts[queue].held += share;
+            self.holdings[queue].held += share;
         }
     }
 
     pub fn remove_share(&mut self, queue: Option<usize>, share: Share) {
         if let Some(queue) = queue {
-            self.accounts[queue].held -= share;
+            self.holdings[queue].held -= share;
         }
     }
 
     pub fn sample(&mut self, contended: bool) {
-        for account in &mut self.accounts {
-            account.held_sum += account.held;
+        for holding in &mut self.holdings {
+            holding.held_sum += holding.held;
             if contended {
-                account.contended_sum += account.held;
+                holding.contended_sum += holding.held;
             }
         }
     }
 
     pub fn held_shares(&self) -> impl Iterator<Item = (usize, Share)> {
-        let accounts = self.accounts.iter().enumerate();
-        accounts.map(|(queue, account)| (queue, account.held))
+        let holdings = self.holdings.iter().enumerate();
+        holdings.map(|(queue, holding)| (queue, holding.held))
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -59,8 +61,8 @@ impl Queues {
             .collect()
     }
 
-    pub fn accounts(&self) -> impl Iterator<Item = (usize, &str, &Account)> {
-        let accounts = self.accounts.iter().enumerate();
-        accounts.map(|(queue, account)| (queue, self.names.name(queue), account))
+    pub fn holdings(&self) -> impl Iterator<Item = (usize, &str, &HeldByQueue)> {
+        let holdings = self.holdings.iter().enumerate();
+        holdings.map(|(queue, holding)| (queue, self.names.name(queue), holding))
     }
 }

@@ -1,5 +1,5 @@
-//! The reservation of the job at the head of the queue. It holds the time at which the job can
-//! start, by the limits of the running jobs, and the space that stays free then.
+//! The reservation for the job at the head of the queue (EASY backfill): the earliest time at which
+//! the job can start if all running jobs run until their limits, and the space that it leaves free.
 
 use super::Batch;
 use crate::{

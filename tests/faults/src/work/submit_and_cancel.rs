@@ -4,56 +4,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
 use hayward_job_converter_api::submission::Submitted;
-use hayward_service::{Client, ClientError, Code};
+use hayward_service::Client;
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
 
+use super::retry::retry_until_final;
 use super::{
     Cancellation, Clients, Item, SharedLedger, collection_path, pool_owner, request_bodies,
 };
-use crate::fleet::TIMEOUT;
 use crate::plan::Work;
-
-const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Repeats a request until its answer is final.
-pub async fn retry_until_final<T>(
-    mut request: impl AsyncFnMut() -> Result<T, ClientError>,
-) -> Result<T, String> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let error = match request().await {
-            Ok(response) => return Ok(response),
-            Err(error) => error,
-        };
-        if is_final(&error) || Instant::now() >= deadline {
-            return Err(format_error(&error));
-        }
-        sleep_until(Instant::now() + RETRY_INTERVAL).await;
-    }
-}
-
-fn format_error(error: &ClientError) -> String {
-    match error.problem() {
-        Some(problem) => format!(
-            "{:?}: {} {:?}",
-            problem.code, problem.detail, problem.errors
-        ),
-        None => format!("{error:?}"),
-    }
-}
-
-/// Returns whether a retry is useless. A refused token is retried, because a service whose clock is
-/// wrong refuses valid tokens.
-fn is_final(error: &ClientError) -> bool {
-    error.problem().is_some_and(|problem| {
-        let is_temporary = problem.retryable || problem.retry_after_ms.is_some();
-        problem.status().is_client_error() && !is_temporary && problem.code != Code::Unauthenticated
-    })
-}
 
 /// Submits item `index` and records the result.
 pub async fn submit(clients: Clients, shared: SharedLedger, index: usize) {
@@ -75,7 +35,7 @@ pub async fn submit(clients: Clients, shared: SharedLedger, index: usize) {
 
 async fn submit_until_acknowledged(clients: &Clients, item: &Item) -> Result<String, String> {
     fs::create_dir_all(&item.proofs).map_err(|error| error.to_string())?;
-    // Work runs under another account.
+    // Work runs under another account, which must be able to write proofs.
     let mode = fs::Permissions::from_mode(0o777);
     fs::set_permissions(&item.proofs, mode).map_err(|error| error.to_string())?;
     let client = clients.for_work(item.work);

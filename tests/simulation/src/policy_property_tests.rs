@@ -1,5 +1,5 @@
-//! Properties of every policy on any workload. A node panics if its space is granted twice, so a
-//! completed run also proves that no node was over-committed.
+//! Property tests of the simulated policies with random workloads and nodes. A node panics if its
+//! space is granted twice, so a completed run also proves that no node was over-committed.
 
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ fn node() -> impl Strategy<Value = Node> {
     })
 }
 
+/// Generates the number of a user and a job. The caller sets the id and registers the user.
 fn job() -> impl Strategy<Value = (usize, Job)> {
     let request = (
         1..4_u64,
@@ -87,7 +88,7 @@ fn workload_and_nodes() -> impl Strategy<Value = (Workload, Vec<Node>)> {
 fn check_invariants(
     case: &Case,
     simulate: impl Fn() -> Results,
-    malleable: bool,
+    is_malleable: bool,
 ) -> Result<(), TestCaseError> {
     let (first, second) = (simulate(), simulate());
     prop_assert_eq!(&first.outcomes, &second.outcomes);
@@ -97,7 +98,8 @@ fn check_invariants(
         let (started, ended) = (outcome.started.unwrap(), outcome.ended.unwrap());
         prop_assert!(started >= outcome.submitted);
         prop_assert!(ended >= started + outcome.run_s * 1000, "{:?}", outcome);
-        prop_assert!(malleable || outcome.evictions > 0 || outcome.lost == 0);
+        // A batch or gang job loses work only by a preemption.
+        prop_assert!(is_malleable || outcome.evictions > 0 || outcome.lost == 0);
     }
     prop_assert!(first.summary.utilisation <= 1.0 && first.summary.jain <= 1.0 + 1e-9);
     Ok(())
@@ -142,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn the_planner_of_real_fleets_shares_evenly_too() {
+fn the_planner_of_real_fleets_divides_evenly_among_users() {
     let mut workload = Workload::default();
     for index in 0..60_u64 {
         let job = Job {
