@@ -1,22 +1,23 @@
-//! Applications of the application protocol: both state machines of each application, driven by
-//! requests and by updates of `allocations` and `verdicts`.
+//! Applications of the application protocol. Each application is two state machines, which requests
+//! and updates of `allocations` and `verdicts` drive.
 //!
-//! The *frontend* has the application and its tasks as the user sees them. The *core* has one *ask*
-//! for each task that waits for an allocation. The protocol crate decides what both do.
+//! The *frontend* has the application and its tasks as the user sees them. The *core* faces the
+//! scheduler. It has one *ask* for each task that waits for an allocation. The protocol crate has
+//! the rules of both machines.
 //!
-//! This module delivers the messages between the two machines ([`message_loop`]), turns asks into
-//! demand ([`demand`]), turns grants into events ([`absorb`]), and writes changed rows ([`tick`]).
-//! Decision 0024 gives the reasons.
+//! This module delivers the messages between the two machines ([`message_loop`]). It turns asks
+//! into demand ([`demand`]) and granted allocations into events ([`scheduler_updates`]). It writes
+//! changed rows ([`tick`]). Decision 0024 gives the reasons.
 
-mod absorb;
+mod application_record;
 mod bindings;
 mod commands;
 pub mod demand;
 mod message_loop;
-pub mod parse;
+pub mod parse_submission;
 mod quota;
-mod record;
 mod restore;
+mod scheduler_updates;
 mod task_end;
 mod tick;
 mod view;
@@ -32,17 +33,18 @@ use hayward_vocabulary::invariant_finding::TimedState;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use absorb::{AllocationChange, is_application_work};
+pub use application_record::AppRecord;
+use application_record::Dirty;
 pub use commands::{
     ApplicationCommand, CommandContext, NewTask, OwnerFilter, Refusal, RemovalMode,
 };
 use quota::Quota;
-pub use record::AppRecord;
-use record::Dirty;
+pub use scheduler_updates::{AllocationChange, is_application_work};
 pub use view::{Filter, state_names};
 
 use crate::config::Settings;
 use crate::invariants;
+use crate::metrics::GangCounts;
 
 /// Prefix of the work ids of applications.
 pub const WORK_ID_PREFIX: &str = "app_";
@@ -143,24 +145,22 @@ impl Applications {
         gangs.map(|(id, core)| (id, core.incomplete_gang()))
     }
 
-    /// Counts the gangs that wait for their first members, that are complete, and that lost
-    /// members.
-    pub fn gang_counts(&self) -> [u64; 3] {
-        let mut counts = [0; 3];
+    /// Counts the gangs by state.
+    pub fn gang_counts(&self) -> GangCounts {
+        let mut counts = GangCounts::default();
         let cores = self
             .records
             .values()
             .filter_map(|record| record.core.as_ref());
         for core in cores.filter(|core| !core.head.submission.task_groups.is_empty()) {
-            let lost = core
+            let has_lost_members = core
                 .incomplete_gang()
                 .is_some_and(|incomplete| incomplete.formed);
-            let index = match (core.head.formed, lost) {
-                (false, _) => 0,
-                (true, false) => 1,
-                (true, true) => 2,
-            };
-            counts[index] += 1;
+            match (core.head.formed, has_lost_members) {
+                (false, _) => counts.waiting += 1,
+                (true, false) => counts.complete += 1,
+                (true, true) => counts.below_minimum += 1,
+            }
         }
         counts
     }

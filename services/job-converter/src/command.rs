@@ -11,50 +11,61 @@ use hayward_publication::committer::Reply;
 use hayward_publication::invariants::Findings;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
 use hayward_vocabulary::WorkId;
+use uuid::Uuid;
 
 use crate::applications::ApplicationCommand;
 use crate::error::Refusal;
-use crate::model::RequestKey;
 use crate::orchestrators::commands::OrchestratorCommand;
-use crate::work::intake::Prepared;
+use crate::work::prepared_work::PreparedWork;
 use crate::work::service_deployment::Version;
 
 /// A request of a caller, or an update of a followed publication.
 pub enum Command {
-    Submit(Box<Submit>, Reply<Result<Accepted, Refusal>>),
-    Amend(Box<Amend>, Reply<Result<Amended, Refusal>>),
-    Cancel(Cancel, Reply<Result<(), Refusal>>),
-    Lease(Box<Lease>, Reply<Result<Grant, Refusal>>),
-    Allocations(Update<AllocationEntry>, Reply<()>),
-    Verdicts(Update<VerdictEntry>, Reply<()>),
+    Submit(Box<SubmitWork>, Reply<Result<SubmissionResponse, Refusal>>),
+    ChangeService(
+        Box<ChangeService>,
+        Reply<Result<ServiceChangeResult, Refusal>>,
+    ),
+    Cancel(CancelWork, Reply<Result<(), Refusal>>),
+    Lease(Box<LeaseTasks>, Reply<Result<LeaseGrant, Refusal>>),
+    AllocationUpdate(Update<AllocationEntry>, Reply<()>),
+    VerdictUpdate(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorCommand>),
-    /// Evaluates the invariants.
-    Invariants(Reply<Findings>),
+    CheckInvariants(Reply<Findings>),
     /// Changes one application. The closure sends its own response.
-    Applications(AppId, ApplicationCommand),
+    ChangeApplication(AppId, ApplicationCommand),
     /// Reads applications, also within a dry run (A10).
     ReadApplications(ApplicationCommand),
 }
 
-/// Accepts work.
-pub struct Submit {
-    pub request_key: RequestKey,
-    /// Prepared work, or the faults of an item that is not accepted, in request order.
-    pub items: Vec<Result<Box<Prepared>, String>>,
-    /// Whether the response has one result per item.
-    pub bulk: bool,
-    /// Whether the request is only evaluated and no work is accepted (A10).
-    pub dry_run: bool,
+/// An idempotency key and its request, each as the first half of a SHA-256 digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestKey {
+    pub key: Uuid,
+    pub request: Uuid,
 }
 
-/// Response as JSON. A request with the same key gets it again.
-pub struct Accepted {
-    pub response: Arc<str>,
+/// Submission of one or several pieces of work.
+pub struct SubmitWork {
+    pub request_key: RequestKey,
+    /// Prepared work, or the faults of an item that is not accepted, in request order.
+    pub items: Vec<Result<Box<PreparedWork>, String>>,
+    /// Whether the response has one result per item.
+    pub is_bulk: bool,
+    /// Whether the request is only evaluated, and no work is accepted (A10).
+    pub is_dry_run: bool,
+}
+
+/// Response to a submission. A request with the same idempotency key gets it again.
+pub struct SubmissionResponse {
+    /// Body as JSON.
+    pub body: Arc<str>,
+    /// Whether the key was used before, and this is the stored response.
     pub replayed: bool,
 }
 
-/// Cancels work.
-pub struct Cancel {
+/// Cancellation of work.
+pub struct CancelWork {
     pub id: WorkId,
     /// Owner that the work must have. `None` allows any owner, for operators.
     pub user: Option<String>,
@@ -62,8 +73,8 @@ pub struct Cancel {
     pub caller: String,
 }
 
-/// Changes a service.
-pub struct Amend {
+/// Change of a running service.
+pub struct ChangeService {
     pub id: WorkId,
     /// Owner that the service must have.
     pub user: String,
@@ -74,15 +85,15 @@ pub struct Amend {
     pub text: String,
 }
 
-/// Result of a change.
-pub struct Amended {
+/// Result of a change of a service.
+pub struct ServiceChangeResult {
     pub version: Version,
     /// Whether the change differs from the current service.
     pub changed: bool,
     pub redeployed: bool,
 }
 
-impl Amended {
+impl ServiceChangeResult {
     pub fn unchanged(version: Version) -> Self {
         Self {
             version,
@@ -92,16 +103,16 @@ impl Amended {
     }
 }
 
-/// Reports of a runner, and its request for tasks.
-pub struct Lease {
+/// A request of a task runner: reports of finished tasks, and a request for more tasks.
+pub struct LeaseTasks {
     pub job: WorkId,
     /// Work id in the scope of the runner's token.
     pub runner: WorkId,
     pub request: LeaseRequest,
 }
 
-/// Response to a runner.
-pub struct Grant {
+/// Response to a task runner.
+pub struct LeaseGrant {
     pub leased: Vec<Leased>,
     /// Submission of the job. `None` if the job has ended.
     pub job: Option<Arc<JobSubmission>>,
@@ -109,7 +120,7 @@ pub struct Grant {
     pub done: bool,
 }
 
-impl Grant {
+impl LeaseGrant {
     pub const JOB_ENDED: Self = Self {
         leased: Vec::new(),
         job: None,

@@ -1,22 +1,22 @@
 //! Routes of job-converter. A handler checks the caller, sends one command or reads published
 //! state, and converts the answer.
 
-mod admission;
-mod amend;
 mod applications;
+mod change_feed;
+mod change_service;
 mod explain;
-mod feed;
+mod headers;
 mod jobs;
 mod orchestrators;
 mod publications;
 mod reservations;
-mod respond;
+mod route_roles;
 mod services;
 mod submit;
 mod tasks;
 mod work;
 
-pub use self::feed::FEED;
+pub use self::change_feed::FEED;
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ use utoipa_axum::routes;
 
 use crate::command::Command;
 use crate::manager_gates::ManagerGates;
-use crate::runner_tokens::RunnerTokens;
-use crate::shared_view::SharedView;
+use crate::shared_state::SharedState;
+use crate::token_issuer::TokenIssuer;
 
 /// State of the handlers.
 #[derive(Clone)]
 pub struct App {
     pub handle: Handle<Command>,
     pub publisher: Arc<Publisher>,
-    pub shared: Arc<SharedView>,
+    pub shared: Arc<SharedState>,
     pub pool: PgPool,
-    pub runner_tokens: Arc<RunnerTokens>,
+    pub token_issuer: Arc<TokenIssuer>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -54,7 +54,7 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
         .merge(gates.applications.guard(application_routes()))
         .merge(runner_routes())
         .routes(routes!(publications::follow_demand));
-    authorize(routes, admission::ROUTE_ROLES)
+    authorize(routes, route_roles::ROUTE_ROLES)
 }
 
 /// Routes of the manager `jobs`.
@@ -76,9 +76,9 @@ fn user_routes() -> OpenApiRouter<App> {
         .routes(routes!(
             services::show_service,
             services::cancel_service,
-            amend::change_service
+            change_service::change_service
         ))
-        .routes(routes!(amend::show_service_submission))
+        .routes(routes!(change_service::show_service_submission))
         .routes(routes!(explain::explain_service))
         .routes(routes!(explain::show_service_timeline))
         .routes(routes!(
@@ -116,7 +116,8 @@ fn orchestrator_routes() -> OpenApiRouter<App> {
 
 /// Routes of task runners, independent of the enabled managers.
 fn runner_routes() -> OpenApiRouter<App> {
-    // Outputs can be long; a runner's wait is part of its body.
+    // Outputs can be long. A runner names its waiting time in the body, so the route is a long
+    // poll.
     OpenApiRouter::new()
         .routes(routes!(tasks::report_tasks))
         .merge(
@@ -127,6 +128,7 @@ fn runner_routes() -> OpenApiRouter<App> {
         .layer(limits::bulk_body_limit())
 }
 
+/// Routes of the manager `applications`.
 fn application_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(applications::list_applications))
@@ -142,13 +144,13 @@ fn application_routes() -> OpenApiRouter<App> {
         ))
         .merge(in_memory::require_keys(
             OpenApiRouter::new()
-                .routes(routes!(applications::tell_application))
-                .routes(routes!(applications::tasks::tell_task))
+                .routes(routes!(applications::transition_application))
+                .routes(routes!(applications::tasks::transition_task))
                 .routes(routes!(applications::confirm_release)),
         ))
         .merge(
             in_memory::require_keys(
-                OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)),
+                OpenApiRouter::new().routes(routes!(applications::bulk_tasks::add_tasks)),
             )
             .layer(limits::bulk_body_limit()),
         )

@@ -48,7 +48,7 @@ pub fn check_gangs<'a>(
     let gangs: Vec<_> = gangs.collect();
     let without_deadline = gangs.iter().filter_map(|(id, incomplete)| {
         let incomplete = incomplete.as_ref()?;
-        let has_deadline = incomplete.formed && incomplete.until.is_some();
+        let has_deadline = incomplete.formed && incomplete.repair_deadline.is_some();
         (!has_deadline).then(|| (AppId::clone(id), ()))
     });
     incomplete_gangs.record(now_ms, without_deadline);
@@ -59,14 +59,16 @@ pub fn check_gangs<'a>(
     let mut inquiry = Inquiry::new(GANGS);
     for (id, incomplete) in &gangs {
         let fault = incomplete.and_then(|incomplete| {
-            let late_ms = incomplete.until.map_or(0, |until| now.ms_since(until));
+            let late_ms = incomplete
+                .repair_deadline
+                .map_or(0, |until| now.ms_since(until));
             let late_ms = since.get(id).copied().unwrap_or(late_ms);
             let verb = if incomplete.formed {
                 "lost"
             } else {
                 "never had"
             };
-            let (has, lacks) = (incomplete.has, incomplete.lacks);
+            let (has, lacks) = (incomplete.live_members, incomplete.missing_members);
             let detail = format!(
                 "its gang has {has} members and {verb} {lacks}, and is neither repaired nor \
                  released"
@@ -140,11 +142,11 @@ mod tests {
     fn an_incomplete_gang_has_the_repair_time_of_its_policy() {
         let id = AppId::new("app_1").unwrap();
         let start = Timestamp::from_unix_ms(1_000_000);
-        let incomplete = |formed, until: Option<u64>| IncompleteGang {
-            has: 1,
-            lacks: 2,
+        let incomplete = |formed, deadline_ms: Option<u64>| IncompleteGang {
+            live_members: 1,
+            missing_members: 2,
             formed,
-            until: until.map(|ms| start.plus_ms(ms)),
+            repair_deadline: deadline_ms.map(|ms| start.plus_ms(ms)),
         };
         let mut incomplete_gangs = IncompleteGangs::default();
         let mut check = |incomplete, ms| {

@@ -1,22 +1,28 @@
 //! The working set: all open work, and the state needed to answer requests at once.
 //!
-//! State changes in three places: [`commands`] apply requests, [`absorb`] applies updates of
-//! followed publications, and [`round`] handles time and publishes what changed. Each step handles
-//! one piece of work. Only the first full update of a term reads all of it.
+//! State changes for three reasons:
+//!
+//! - Requests: [`submit_and_cancel`], [`service_change`], [`task_leases`], and the modules
+//!   `applications` and `orchestrators`.
+//! - Updates of the publications of rm-scheduler: [`scheduler_updates`].
+//! - Time: [`round`] ends leases and holds, and publishes what changed.
+//!
+//! Each step handles one piece of work. Only the first full update of a term reads all of it.
 
-pub mod absorb;
-pub mod commands;
 mod dry_run;
-mod endings;
+mod ended_work;
 pub mod idempotency_keys;
 mod invariant_report;
 pub mod last_hosts;
 mod orchestrators;
 mod restore;
 mod round;
+pub mod scheduler_updates;
 pub mod service_change;
 mod service_processors;
-pub mod tasks;
+pub mod submit_and_cancel;
+pub mod task_leases;
+mod timeline;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,17 +41,18 @@ use crate::applications::{ApplicationCommand, Applications, CommandContext};
 use crate::command::Command;
 use crate::invariants::TransitionalStates;
 use crate::metrics::{self, Counts};
-use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
-use crate::shared_view::SharedView;
+use crate::shared_state::SharedState;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
+use self::ended_work::FinalWork;
 use self::idempotency_keys::IdempotencyKeys;
 use self::last_hosts::LastHosts;
+use self::submit_and_cancel::RunnerUse;
 
 pub struct Ledger {
-    shared: Arc<SharedView>,
+    shared: Arc<SharedState>,
     works: FxHashMap<Uuid, Box<Work>>,
     final_works: FxHashMap<Uuid, FinalWork>,
     /// Ended work by the time of its end, oldest first.
@@ -55,7 +62,7 @@ pub struct Ledger {
     keys: IdempotencyKeys,
     allocations: Followed<AllocationEntry>,
     verdicts_cursor: Option<hayward_publication::Cursor>,
-    /// Job and end of each lease, in ms of the monotonic clock.
+    /// Job of each lease and the end of the lease, in ms of the monotonic clock.
     lease_ends: FxHashMap<AllocationId, (Uuid, u64)>,
     /// Leases by the time of their end. An entry may be earlier than the end in `lease_ends`, never
     /// later.
@@ -109,16 +116,16 @@ impl Ledger {
 impl hayward_publication::Ledger for Ledger {
     type Command = Command;
     type Rows = Rows;
-    type Context = SharedView;
+    type Context = SharedState;
 
     async fn load(
         tx: &mut PgConnection,
         moment: &Moment,
-        context: &Arc<SharedView>,
+        context: &Arc<SharedState>,
     ) -> Result<Self, sqlx::Error> {
-        let stored = store::load::load(tx).await?;
+        let stored = store::load_open_state::load(tx).await?;
         let stored_orchestrators = store::orchestrators::load(tx).await?;
-        let strikes = stored.strikes.iter();
+        let strikes = stored.backoffs.iter();
         let strikes = strikes.map(|row| (row.work, row.strikes)).collect();
         let mut ledger = Self::from_rows(stored, moment, context.clone())?;
         ledger.orchestrators = Orchestrators::from_rows(stored_orchestrators)?;
@@ -135,8 +142,8 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.submit(*submit, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::Amend(amend, reply) => {
-                let result = self.amend(*amend, moment, batch);
+            Command::ChangeService(change, reply) => {
+                let result = self.change_service(*change, moment, batch);
                 batch.answer(reply, result);
             }
             Command::Cancel(cancel, reply) => {
@@ -147,15 +154,15 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.lease(*lease, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::Allocations(update, reply) => {
-                self.absorb_allocations(update, moment, batch);
+            Command::AllocationUpdate(update, reply) => {
+                self.apply_allocation_update(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Verdicts(update, reply) => {
-                self.absorb_verdicts(update, batch);
+            Command::VerdictUpdate(update, reply) => {
+                self.apply_verdict_update(update, batch);
                 batch.answer(reply, ());
             }
-            Command::Invariants(reply) => {
+            Command::CheckInvariants(reply) => {
                 let findings = block_in_place(|| self.check_invariants(moment));
                 batch.answer(reply, findings);
             }
@@ -165,10 +172,10 @@ impl hayward_publication::Ledger for Ledger {
             Command::Orchestrator(command) => {
                 self.run_orchestrator_command(*command, moment, batch);
             }
-            Command::Applications(application, command) if batch.is_dry_run() => {
+            Command::ChangeApplication(application, command) if batch.is_dry_run() => {
                 self.dry_run_applications(&application, command, moment, batch);
             }
-            Command::Applications(_, command) | Command::ReadApplications(command) => {
+            Command::ChangeApplication(_, command) | Command::ReadApplications(command) => {
                 self.run_application_command(command, moment, batch);
             }
         }
@@ -191,10 +198,10 @@ impl hayward_publication::Ledger for Ledger {
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Submit(..)
-            | Command::Amend(..)
+            | Command::ChangeService(..)
             | Command::Cancel(..)
             | Command::Orchestrator(..)
-            | Command::Applications(..)
+            | Command::ChangeApplication(..)
             | Command::ReadApplications(..) => DryRunSupport::InPlace,
             _ => DryRunSupport::Unsupported,
         }

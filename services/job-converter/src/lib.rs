@@ -18,11 +18,10 @@ mod invariants;
 mod ledger;
 mod manager_gates;
 mod metrics;
-mod model;
 mod orchestrators;
-mod runner_tokens;
-mod shared_view;
+mod shared_state;
 mod store;
+mod token_issuer;
 mod work;
 
 use std::sync::Arc;
@@ -41,8 +40,8 @@ pub use crate::config::Settings;
 use crate::http::App;
 use crate::ledger::Ledger;
 use crate::manager_gates::ManagerGates;
-use crate::runner_tokens::RunnerTokens;
-use crate::shared_view::SharedView;
+use crate::shared_state::SharedState;
+use crate::token_issuer::TokenIssuer;
 
 pub const NAME: &str = "job-converter";
 
@@ -78,13 +77,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .open(&settings.server, connections, shutdown)
         .await?;
     let issuer = opened.keys.issuer(Arc::clone(&opened.clock))?;
-    let runner_tokens = Arc::new(RunnerTokens::new(issuer));
-    let shared = Arc::new(SharedView::new(settings.clone()));
+    let token_issuer = Arc::new(TokenIssuer::new(issuer));
+    let shared = Arc::new(SharedState::new(settings.clone()));
     let service = opened.start_committer::<Ledger>(Arc::clone(&shared));
 
     let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
-    service.follow(&rm_scheduler, ALLOCATIONS, Command::Allocations);
-    service.follow(&rm_scheduler, VERDICTS, Command::Verdicts);
+    service.follow(&rm_scheduler, ALLOCATIONS, Command::AllocationUpdate);
+    service.follow(&rm_scheduler, VERDICTS, Command::VerdictUpdate);
     tokio::spawn(store::history_cleanup::run(
         service.pool(),
         service.publisher(),
@@ -96,12 +95,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         publisher: service.publisher(),
         shared,
         pool: service.pool(),
-        runner_tokens,
+        token_issuer,
         clock: service.clock(),
     };
     let routes = http::routes(&gates).with_state(app);
     managers.start()?;
-    let running = service.serve(routes, Command::Invariants)?;
+    let running = service.serve(routes, Command::CheckInvariants)?;
     Ok(running.on_stop(move || managers.stop()))
 }
 

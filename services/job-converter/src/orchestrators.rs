@@ -4,14 +4,14 @@
 //! `domain/src/orchestrator_maps.rs` decides what a map means. This module applies the decision to
 //! rows, demand and published allocations. Each orchestrator has its own map state.
 
-mod absorb;
+mod allocation_updates;
 pub mod commands;
 mod map_entry;
 mod map_result;
-pub mod parse;
+pub mod parse_map;
 pub mod publish_changes;
 mod published_entries;
-mod restore;
+mod row_conversion;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,8 @@ pub struct Orchestrators {
     /// Whether the first update of `allocations` in this term has arrived. From then on,
     /// allocations that are not here do not exist.
     synced: bool,
-    /// Counts of everything outside the copy that a dry run uses. 0 outside dry runs.
+    /// Number of orchestrators and pieces of work that a copy for a dry run does not contain. 0 in
+    /// the original.
     uncopied: UncopiedCounts,
 }
 
@@ -77,10 +78,10 @@ struct Work {
     name: String,
     id: WorkId,
     arrived_at: Timestamp,
-    /// Reason of the refusal. `None` if the work is not refused.
-    reason: Option<String>,
-    /// Last entry of work that no map names any more, until its last allocation is gone. Otherwise
-    /// `None`.
+    /// Reason of the refusal: the code, then a sentence. `None` if the work is not refused.
+    refusal_reason: Option<String>,
+    /// Last entry of retired work, which no map names any more. The work is forgotten with its last
+    /// allocation. `None` while a map names the work.
     retired: Option<Entry>,
     allocations: BTreeMap<AllocationId, AllocationEntry>,
     /// Revision from which the orchestrator can read that an allocation must be returned.

@@ -4,15 +4,16 @@
 //! Each subject has one file, and each statement writes the rows of a whole batch.
 
 pub mod applications;
-pub mod history;
+pub mod backoffs;
 pub mod history_cleanup;
 pub mod idempotency_keys;
-pub mod load;
+pub mod load_open_state;
 pub mod orchestrators;
 pub mod past_allocations;
 pub mod processors;
-pub mod settled;
+pub mod settled_allocations;
 pub mod tasks;
+pub mod timeline;
 pub mod work;
 
 use sqlx::PgConnection;
@@ -23,7 +24,7 @@ pub struct Rows {
     pub runners: Vec<work::RunnerRow>,
     pub deleted_runners: Vec<String>,
     pub submitted: work::Submitted,
-    pub amended: Vec<work::AmendedRow>,
+    pub changed_services: Vec<work::ChangedServiceRow>,
     pub cancelled: Vec<work::CancelledRow>,
     pub ended: Vec<work::EndedRow>,
     /// Ended work whose rows are deleted.
@@ -32,18 +33,18 @@ pub struct Rows {
     pub attempts: Vec<tasks::AttemptRow>,
     pub leases: Vec<tasks::LeaseRow>,
     pub deleted_leases: Vec<String>,
-    pub settled: Vec<settled::SettledRow>,
+    pub settled: Vec<settled_allocations::SettledRow>,
     pub deleted_settled: Vec<String>,
-    pub backoffs: Vec<settled::BackoffRow>,
+    pub backoffs: Vec<backoffs::BackoffRow>,
     /// Ended allocations of jobs and their nodes.
     pub past: Vec<past_allocations::PastRow>,
     pub deleted_past: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
     /// Last nodes of processors.
-    pub localities: Vec<processors::LocalityRow>,
-    /// User and service of the localities to delete.
-    pub deleted_localities: Vec<(String, String)>,
-    pub events: Vec<history::EventRow>,
+    pub last_hosts: Vec<processors::LastHostRow>,
+    /// User and service whose last nodes are deleted.
+    pub deleted_last_hosts: Vec<(String, String)>,
+    pub events: Vec<timeline::EventRow>,
     pub keys: Vec<idempotency_keys::KeyRow>,
     pub deleted_keys: Vec<uuid::Uuid>,
     pub orchestrators: orchestrators::Changes,
@@ -61,7 +62,7 @@ impl Rows {
             self.runners.len(),
             self.deleted_runners.len(),
             self.submitted.rows.len(),
-            self.amended.len(),
+            self.changed_services.len(),
             self.cancelled.len(),
             self.ended.len(),
             self.forgotten.len(),
@@ -75,8 +76,8 @@ impl Rows {
             self.past.len(),
             self.deleted_past.len(),
             self.processors.len(),
-            self.localities.len(),
-            self.deleted_localities.len(),
+            self.last_hosts.len(),
+            self.deleted_last_hosts.len(),
             self.events.len(),
             self.keys.len(),
             self.deleted_keys.len(),
@@ -100,21 +101,21 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     idempotency_keys::insert(tx, &rows.keys).await?;
     work::insert_runners(tx, &rows.runners).await?;
     work::insert(tx, &rows.submitted).await?;
-    work::amend(tx, &rows.amended).await?;
+    work::update_services(tx, &rows.changed_services).await?;
     work::cancel(tx, &rows.cancelled).await?;
     tasks::insert_outcomes(tx, &rows.outcomes).await?;
     tasks::insert_attempts(tx, &rows.attempts).await?;
     tasks::upsert_leases(tx, &rows.leases).await?;
     tasks::delete_leases(tx, &rows.deleted_leases).await?;
-    settled::insert_settled(tx, &rows.settled).await?;
-    settled::delete_settled(tx, &rows.deleted_settled).await?;
-    settled::upsert_backoffs(tx, &rows.backoffs).await?;
+    settled_allocations::insert(tx, &rows.settled).await?;
+    settled_allocations::delete(tx, &rows.deleted_settled).await?;
+    backoffs::upsert(tx, &rows.backoffs).await?;
     past_allocations::insert(tx, &rows.past).await?;
     past_allocations::delete(tx, &rows.deleted_past).await?;
     processors::upsert(tx, &rows.processors).await?;
-    processors::upsert_localities(tx, &rows.localities).await?;
-    processors::delete_localities(tx, &rows.deleted_localities).await?;
-    history::insert(tx, &rows.events).await?;
+    processors::upsert_last_hosts(tx, &rows.last_hosts).await?;
+    processors::delete_last_hosts(tx, &rows.deleted_last_hosts).await?;
+    timeline::insert(tx, &rows.events).await?;
     work::end(tx, &rows.ended).await?;
     work::delete_runners(tx, &rows.deleted_runners).await?;
     work::delete(tx, &rows.forgotten).await?;

@@ -1,8 +1,8 @@
 //! Open work in memory. A piece of work has one *slot* for each of its demand entries: a job or a
 //! reservation has one slot, a service has one for each processor.
 
-pub mod exits;
-pub mod intake;
+pub mod exit_description;
+pub mod prepared_work;
 pub mod published_entries;
 pub mod queue_choice;
 pub mod service_deployment;
@@ -16,7 +16,7 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
-use hayward_job_converter_domain::{Backoff, BackoffPolicy, Facts, TaskTable};
+use hayward_job_converter_domain::{Backoff, BackoffPolicy, TaskTable, WorkFacts};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -264,7 +264,7 @@ impl Work {
         !self.cancelled && !self.has_ended(allocation) && !is_closed
     }
 
-    pub fn facts(&self, refused: bool) -> Facts {
+    pub fn facts(&self, refused: bool) -> WorkFacts {
         let is_reservation = matches!(self.spec, WorkSpec::Reservation(_));
         let is_running = |process: &&Process| match process.state {
             AllocationState::Running | AllocationState::Stopping => true,
@@ -272,7 +272,7 @@ impl Work {
             _ => is_reservation && process.is_alive() && !process.vacating,
         };
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
-        Facts {
+        WorkFacts {
             cancelled: self.cancelled,
             alive: processes().filter(|process| process.is_alive()).count() + self.leaving.len(),
             running: processes().filter(is_running).count(),

@@ -1,5 +1,5 @@
-//! Tests job-converter over HTTP, on a real Postgres, with a fake scheduler, including kills and
-//! restarts.
+//! Tests of job-converter over HTTP, with a real Postgres and a fake scheduler. Some tests kill and
+//! restart the service.
 
 #![expect(clippy::unwrap_used, reason = "a failing fixture fails its test")]
 
@@ -7,6 +7,8 @@
 mod applications;
 #[path = "service/change_stream.rs"]
 mod change_stream;
+#[path = "service/disabled_manager.rs"]
+mod disabled_manager;
 #[path = "service/dry_runs.rs"]
 mod dry_runs;
 #[path = "service/fake_scheduler.rs"]
@@ -17,20 +19,18 @@ mod fixture;
 mod invariants;
 #[path = "service/late_reports.rs"]
 mod late_reports;
-#[path = "service/managers.rs"]
-mod managers;
 #[path = "service/orchestrators.rs"]
 mod orchestrators;
-#[path = "service/redeploy.rs"]
-mod redeploy;
+#[path = "service/service_changes.rs"]
+mod service_changes;
 #[path = "service/service_processors.rs"]
 mod service_processors;
 #[path = "service/submissions.rs"]
 mod submissions;
+#[path = "service/task_leases.rs"]
+mod task_leases;
 #[path = "service/task_recovery.rs"]
 mod task_recovery;
-#[path = "service/tasks.rs"]
-mod tasks;
 #[path = "service/user_groups.rs"]
 mod user_groups;
 #[path = "service/work_lifecycle.rs"]

@@ -45,9 +45,8 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
         package: "hayward-job-converter",
         rows: &[
             "config error invariants store",
-            "model",
-            "shared_view work",
-            "manager_gates metrics orchestrators runner_tokens",
+            "shared_state work",
+            "manager_gates metrics orchestrators token_issuer",
             "applications",
             "command",
             "ledger",

@@ -1,8 +1,9 @@
-//! Application managers: plug-ins that accept work from one kind of source.
+//! Managers: plug-ins that accept work from one kind of source. They are enabled by settings, and
+//! started and stopped in order.
 
 use std::error::Error;
 
-/// A manager. `stop` ends all that `start` began.
+/// A manager accepts work from one kind of source, for example from users or from orchestrators.
 pub trait Manager: Send {
     /// Returns the name used in settings.
     fn name(&self) -> &str;
@@ -16,7 +17,7 @@ pub trait Manager: Send {
     /// # Errors
     /// Returns any error. Managers after this one do not start.
     fn start(&mut self) -> Result<(), Cause>;
-    /// Ends all that `start` began.
+    /// Stops accepting work, and ends everything that `start` began.
     fn stop(&mut self);
 }
 
@@ -142,7 +143,7 @@ mod tests {
                 .unwrap()
                 .push(format!("{call} {}", self.name));
             if self.fails_at == call {
-                return Err("it broke".into());
+                return Err("the call fails".into());
             }
             Ok(())
         }

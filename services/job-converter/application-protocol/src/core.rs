@@ -3,9 +3,9 @@
 
 pub mod application;
 mod gang;
-mod inputs;
-mod losses;
-mod replacement;
+mod input_handlers;
+mod lost_allocations;
+mod placeholder_replacement;
 mod timeouts;
 
 pub use crate::core_state::{Event, State, next};

@@ -12,8 +12,10 @@ use crate::task_groups::TaskGroup;
 use crate::test_application::{app, group, node, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
 
-/// Number of pairs.
+/// Number of tested pairs of gangs.
 const PAIRS: usize = 4_000;
+/// Rounds in which both gangs of a pair must have run.
+const MAX_ROUNDS: u64 = 60;
 
 /// Small deterministic random number generator (xorshift).
 struct TestRng(u64);
@@ -98,10 +100,10 @@ impl TestGang {
         }
         WaitingGang {
             app: app(self.name),
-            repair: false,
+            is_repair: false,
             since: time(i64::try_from(since).unwrap()),
             mode,
-            path: Vec::new(),
+            queue_path: Vec::new(),
             wanted,
         }
     }
@@ -136,7 +138,8 @@ fn free_space(nodes: &[NodeSpace], gangs: &[TestGang]) -> Vec<NodeSpace> {
     spaces
 }
 
-/// Simulates a pair for 60 rounds. A complete gang runs for one round and releases everything.
+/// Simulates a pair for [`MAX_ROUNDS`] rounds. A complete gang runs for one round and then releases
+/// its space.
 /// Returns true if both gangs have run.
 fn run_pair(
     pair: &[Vec<MemberRequest>; 2],
@@ -152,7 +155,7 @@ fn run_pair(
         has_run: false,
     });
     let is_complete = |gang: &TestGang| gang.unplaced.iter().all(|it| it.count == 0);
-    for round in 0..60 {
+    for round in 0..MAX_ROUNDS {
         if gangs.iter().all(|it| it.has_run) {
             return true;
         }
@@ -171,7 +174,7 @@ fn run_pair(
             empty: nodes.to_vec(),
             levels: BTreeMap::new(),
             now: time(10),
-            fence_ms: 1_000,
+            overtaking_limit_ms: 1_000,
         };
         for (name, decision) in decide_all(&waiting, &mut pass) {
             let gang = gangs
@@ -212,6 +215,7 @@ fn pairs_that_fit_alone_but_not_together_both_run() {
             run_pair(&pair, &nodes, Admission::Atomic, &mut rng),
             "{pair:?} on {nodes:?}"
         );
+        // A tenth of the pairs is enough to find deadlocks in partial mode.
         if pairs % 10 == 0 {
             deadlocked_pairs += usize::from(!run_pair(&pair, &nodes, Admission::Partial, &mut rng));
         }

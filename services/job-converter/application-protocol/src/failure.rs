@@ -1,13 +1,15 @@
-//! Why an application or a task failed, and the messages that carry the reason. The core, which is
-//! the machine on the side of the scheduler, sends these messages.
+//! Why an application or a task failed, and the messages with which the core reports the reason.
+//! The text constants below are the first words of these messages.
 
 use serde::{Deserialize, Serialize};
 
-/// The gang was not complete in time. This message and the next two also end all tasks.
+/// The gang was not complete in time.
 pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
+/// The core refused the application.
 pub const REJECTED: &str = "ApplicationRejected";
+/// A complete gang lost members and was not repaired.
 pub const GANG_SHORT: &str = "GangBelowMinimum";
-/// Message of an ended application without a successful task.
+/// The application ended without a successful task.
 pub(crate) const NOTHING_COMPLETED: &str = "NothingCompleted";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

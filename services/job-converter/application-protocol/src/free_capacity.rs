@@ -102,7 +102,7 @@ impl Level {
 }
 
 /// Returns the number of members of this size that fit.
-pub fn max_count(size: &Size, free: &Size) -> u32 {
+pub fn max_fitting_members(size: &Size, free: &Size) -> u32 {
     let fixed = [
         (size.memory_bytes, free.memory_bytes),
         (size.cpu_milli, free.cpu_milli),

@@ -6,7 +6,7 @@
 
 pub mod application;
 mod core_messages;
-mod tasks;
+mod task_transitions;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
 //! Admission of gangs: all placeholders or none, within the free space of the nodes and the limits
-//! of every queue level. Pure and deterministic.
+//! of every queue level. The functions are pure and deterministic.
 //!
 //! A waiting gang holds nothing, and a gang that holds something has all it needs. Two gangs
 //! therefore never wait for each other (I13).
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::free_capacity::{Level, NodeSpace, max_count};
+use crate::free_capacity::{Level, NodeSpace, max_fitting_members};
 use crate::gang_policy::Admission;
 use crate::ids::GroupName;
 use crate::task_groups::{TaskGroup, multiply};
@@ -38,7 +38,7 @@ impl From<&TaskGroup> for MemberRequest {
 
 /// Members of one group that are placed on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct MemberPlacement {
     pub group: GroupName,
     pub node: NodeName,
     pub count: u32,
@@ -57,10 +57,10 @@ pub enum Shortfall {
 /// Result of an admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    Complete(Vec<Placed>),
+    Complete(Vec<MemberPlacement>),
     /// In partial mode only: some members were placed and others were not.
     Partial {
-        placed: Vec<Placed>,
+        placed: Vec<MemberPlacement>,
         shortfall: Shortfall,
     },
     Waiting(Shortfall),
@@ -87,7 +87,7 @@ pub fn admit(
     }
 }
 
-/// Returns the members of each group that all levels allow, and the first limiting level.
+/// Reduces each group to the members that all levels allow. Also returns the first shortfall.
 fn limit_by_levels(
     wanted: &[MemberRequest],
     levels: &[Level],
@@ -119,7 +119,7 @@ fn limit_by_levels(
 fn place_first_fit(
     wanted: &[MemberRequest],
     spaces: &[NodeSpace],
-) -> (Vec<Placed>, Option<Shortfall>) {
+) -> (Vec<MemberPlacement>, Option<Shortfall>) {
     let mut spaces = spaces.to_vec();
     let mut total = Size::default();
     for space in &spaces {
@@ -134,13 +134,13 @@ fn place_first_fit(
             .iter_mut()
             .filter(|space| space.accepts(&group.selector));
         for space in accepting_spaces {
-            let count = max_count(&group.size, &space.free).min(unplaced);
+            let count = max_fitting_members(&group.size, &space.free).min(unplaced);
             if count == 0 {
                 continue;
             }
             space.free.subtract(&multiply(&group.size, count));
             unplaced -= count;
-            placed.push(Placed {
+            placed.push(MemberPlacement {
                 group: group.group.clone(),
                 node: space.node.clone(),
                 count,
@@ -177,21 +177,19 @@ fn share_ppm(size: &Size, total: &Size) -> u128 {
 /// Subtracts placed members from nodes and levels.
 pub fn subtract_placed(
     wanted: &[MemberRequest],
-    placed: &[Placed],
+    placed: &[MemberPlacement],
     levels: &mut [Level],
     spaces: &mut [NodeSpace],
 ) {
-    for placed_part in placed {
-        let Some(group) = wanted.iter().find(|it| it.group == placed_part.group) else {
+    for placement in placed {
+        let Some(group) = wanted.iter().find(|it| it.group == placement.group) else {
             continue;
         };
-        let size = multiply(&group.size, placed_part.count);
+        let size = multiply(&group.size, placement.count);
         for level in levels.iter_mut() {
             level.used.add(&size);
         }
-        let space = spaces
-            .iter_mut()
-            .find(|space| space.node == placed_part.node);
+        let space = spaces.iter_mut().find(|space| space.node == placement.node);
         if let Some(space) = space {
             space.free.subtract(&size);
         }

@@ -1,21 +1,19 @@
-//! Tests of gangs in both state machines: timeouts, replacement, losses and repair.
+//! Tests of gangs in both state machines: admission, timeouts and release.
 //!
-//! The gang of these tests is the group g with two members of size 2. `counters` are the numbers of
-//! created, replaced and otherwise ended placeholders.
+//! The gang of these tests is the group g with two members of size 2. `counters` returns how many
+//! placeholders were created, replaced, and ended otherwise.
 
-mod minimum;
-mod replacing;
+mod gang_minimum;
+mod placeholder_replacement;
 
 use std::collections::BTreeMap;
 
 use crate::core::{self, State as Core};
-use crate::frontend::{FailureCode, Input, State as Front};
+use crate::frontend::{FailureCode, State as Front};
 use crate::gang_admission::{self, MemberRequest, Outcome, Shortfall};
 use crate::gang_policy::{Admission, Policy, Style};
-use crate::messages::{Termination, ToCore};
-use crate::no_change_reason::Reason;
 use crate::task::{Event, State as Task};
-use crate::test_application::{TestApplication, app, group, node, size, space, task_id, time};
+use crate::test_application::{TestApplication, app, group, node, size, space, time};
 use crate::waiting_gangs::{AdmissionPass, Decision, WaitingGang, decide_all};
 
 fn policy(style: Style) -> Policy {
@@ -188,51 +186,6 @@ fn a_timeout_of_a_running_gang_releases_only_unused_placeholders() {
 }
 
 #[test]
-fn a_late_allocation_is_released() {
-    let mut test_app = TestApplication::without_groups().after_submission();
-    test_app.add_task("t", size(1, 0), None);
-    test_app.tick();
-    test_app.messages_paused = true;
-    test_app.apply_to_task("t", Event::Complete);
-    test_app.place_task("t", "a");
-    assert_eq!(test_app.task_state("t"), Task::Completed);
-    test_app.resume_messages();
-    assert!(test_app.core().allocations.is_empty());
-    let release = ToCore::ReleaseAllocation {
-        key: task_id("t"),
-        termination: Termination::StoppedByRm,
-    };
-    assert!(test_app.to_core.contains(&release));
-}
-
-#[test]
-fn a_preemption_is_confirmed_once_and_not_echoed() {
-    let mut test_app = TestApplication::without_groups().after_submission();
-    test_app.add_task("t", size(1, 0), None);
-    test_app.tick();
-    test_app.place_task("t", "a");
-    test_app.apply_to_task("t", Event::Bind);
-    test_app.apply_to_core(core::Input::Preempt {
-        key: task_id("t"),
-        termination: Termination::PreemptedByScheduler,
-    });
-    assert_eq!(test_app.core().used(), size(1, 0));
-    assert_eq!(test_app.task_state("t"), Task::Killing);
-    test_app.to_core.clear();
-    assert_eq!(test_app.apply(Input::Confirmed { id: task_id("t") }), None);
-    let confirm = ToCore::Confirm {
-        key: task_id("t"),
-        termination: Termination::PreemptedByScheduler,
-    };
-    assert_eq!(test_app.to_core, [confirm]);
-    assert_eq!(
-        test_app.apply(Input::Confirmed { id: task_id("t") }),
-        Some(Reason::AlreadySo)
-    );
-    assert_eq!(test_app.core().used(), size(0, 0));
-}
-
-#[test]
 fn the_nearest_gang_that_fits_is_named() {
     let wanted = [
         MemberRequest::from(&group("driver", 1, size(4, 0))),
@@ -275,10 +228,10 @@ fn selectors_and_closed_nodes_are_respected() {
 fn a_large_gang_is_not_starved_by_small_ones() {
     let gang = |name: &str, since, count| WaitingGang {
         app: app(name),
-        repair: false,
+        is_repair: false,
         since: time(since),
         mode: Admission::Atomic,
-        path: Vec::new(),
+        queue_path: Vec::new(),
         wanted: vec![MemberRequest::from(&group("g", count, size(1, 0)))],
     };
     let waiting = [gang("large", 0, 4), gang("small", 10, 1)];
@@ -288,7 +241,7 @@ fn a_large_gang_is_not_starved_by_small_ones() {
             empty: vec![space("a", size(node_size, 0))],
             levels: BTreeMap::new(),
             now: time(now),
-            fence_ms: 1_000,
+            overtaking_limit_ms: 1_000,
         };
         decide_all(&waiting, &mut pass).pop().unwrap().1
     };
@@ -296,7 +249,7 @@ fn a_large_gang_is_not_starved_by_small_ones() {
         decision(999, 4),
         Decision::Admission(Outcome::Complete(_))
     ));
-    assert_eq!(decision(1_000, 4), Decision::Behind(app("large")));
+    assert_eq!(decision(1_000, 4), Decision::WaitsBehind(app("large")));
     // A gang that can never fit is refused and does not block others.
     assert!(matches!(
         decision(1_000, 3),

@@ -44,6 +44,10 @@ mod gang_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
+mod release_tests;
+#[cfg(test)]
+mod restore_tests;
+#[cfg(test)]
 mod scenario_tests;
 #[cfg(test)]
 mod test_application;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::gang_policy::Policy;
 use crate::task_groups::TaskGroup;
 
-/// Tag with which other implementations put an application in a recovery queue, past all rules.
-/// Here rows keep the queue of running work, so the tag has no effect (decision 0036).
+/// Tag with which other implementations put an application into a recovery queue, bypassing all
+/// rules. Hayward stores the queue of running work, so the tag has no effect here (decision 0036).
 pub const FORCE_CREATE: &str = "application.create.force";
 
 fn default_true() -> bool {

@@ -1,4 +1,4 @@
-//! Reasons why an input changed nothing (D12).
+//! Refusals: inputs that changed nothing, and the reasons (D12).
 
 use serde::{Deserialize, Serialize};
 
@@ -29,13 +29,13 @@ pub enum Reason {
 /// An input that changed nothing, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{event} is refused in state {state}: {reason:?}")]
-pub struct Refused {
+pub struct Refusal {
     pub reason: Reason,
     pub event: String,
     pub state: String,
 }
 
-impl Refused {
+impl Refusal {
     pub(crate) fn new(
         reason: Reason,
         event: &impl std::fmt::Debug,

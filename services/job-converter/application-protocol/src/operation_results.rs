@@ -70,8 +70,8 @@ pub struct Applied<S> {
 impl<S> Applied<S> {
     pub(crate) fn new(step: Step, state: Option<S>) -> Self {
         Self {
-            applied: step.applied(),
-            reason: step.refused.as_ref().map(|it| it.reason),
+            applied: step.is_applied(),
+            reason: step.refusal.as_ref().map(|it| it.reason),
             state,
             step,
         }

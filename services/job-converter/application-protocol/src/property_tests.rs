@@ -15,10 +15,25 @@ use crate::test_application::{TestApplication, group, node, size, space, task_id
 #[derive(Debug, Clone, Copy)]
 enum TestEvent {
     Advance(u64),
-    AddTask(u8, u64, bool),
-    TaskEvent(u8, Event),
-    Place(u8, u8),
-    RunPass(u64, u64, bool),
+    AddTask {
+        task: u8,
+        amount: u64,
+        in_group: bool,
+    },
+    TaskEvent {
+        task: u8,
+        event: Event,
+    },
+    PlaceTask {
+        task: u8,
+        node: u8,
+    },
+    /// Runs the admission and replacement passes with this much free space on the nodes a and b.
+    RunPass {
+        free_a: u64,
+        free_b: u64,
+        is_a_open: bool,
+    },
     LoseNode(u8),
     Preempt(u8),
     ReturnPlaceholder(u8),
@@ -35,10 +50,15 @@ fn test_events() -> impl Strategy<Value = TestEvent> {
     let event = prop::sample::select(Event::ALL.to_vec());
     prop_oneof![
         6 => prop_oneof![Just(1), Just(1_000), Just(31_000)].prop_map(TestEvent::Advance),
-        4 => (0..4_u8, 1..5_u64, any::<bool>()).prop_map(|(t, s, g)| TestEvent::AddTask(t, s, g)),
-        2 => (0..4_u8, event).prop_map(|(t, e)| TestEvent::TaskEvent(t, e)),
-        4 => (0..4_u8, 0..3_u8).prop_map(|(t, n)| TestEvent::Place(t, n)),
-        6 => (0..8_u64, 0..8_u64, any::<bool>()).prop_map(|(a, b, o)| TestEvent::RunPass(a, b, o)),
+        4 => (0..4_u8, 1..5_u64, any::<bool>()).prop_map(|(task, amount, in_group)| {
+            TestEvent::AddTask { task, amount, in_group }
+        }),
+        2 => (0..4_u8, event).prop_map(|(task, event)| TestEvent::TaskEvent { task, event }),
+        4 => (0..4_u8, 0..3_u8).prop_map(|(task, node)| TestEvent::PlaceTask { task, node }),
+        6 => (0..8_u64, 0..8_u64, any::<bool>())
+            .prop_map(|(free_a, free_b, is_a_open)| {
+                TestEvent::RunPass { free_a, free_b, is_a_open }
+            }),
         1 => (0..3_u8).prop_map(TestEvent::LoseNode),
         1 => (0..6_u8).prop_map(TestEvent::Preempt),
         1 => (0..6_u8).prop_map(TestEvent::ReturnPlaceholder),
@@ -72,7 +92,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 
 const NODES: [&str; 3] = ["a", "b", "c"];
 
-fn name(number: u8) -> String {
+fn task_name(number: u8) -> String {
     format!("t{number}")
 }
 
@@ -89,40 +109,40 @@ fn apply_event(test_app: &mut TestApplication, event: TestEvent) {
     let is_submitted = test_app.core.is_some();
     match event {
         TestEvent::Advance(ms) => test_app.advance(ms),
-        TestEvent::AddTask(number, amount, in_group) => {
-            let is_new = !test_app.front.tasks.contains_key(name(number).as_str());
+        TestEvent::AddTask {
+            task,
+            amount,
+            in_group,
+        } => {
+            let is_new = !test_app.front.tasks.contains_key(task_name(task).as_str());
             if is_new && !test_app.front.head.state.is_dead() {
-                test_app.add_task(&name(number), size(amount, 0), in_group.then_some("g"));
+                test_app.add_task(&task_name(task), size(amount, 0), in_group.then_some("g"));
             }
         }
-        TestEvent::TaskEvent(number, event) if is_request_event(event) => {
-            test_app.apply_to_task(&name(number), event);
+        TestEvent::TaskEvent { task, event } if is_request_event(event) => {
+            test_app.apply_to_task(&task_name(task), event);
         }
-        TestEvent::Place(number, on) if is_submitted => {
-            test_app.place_task(&name(number), NODES[usize::from(on)]);
+        TestEvent::PlaceTask { task, node } if is_submitted => {
+            test_app.place_task(&task_name(task), NODES[usize::from(node)]);
         }
-        TestEvent::RunPass(a, b, open) if is_submitted => {
-            let mut spaces = vec![space("a", size(a, 0)), space("b", size(b, 0))];
-            spaces[0].open = open;
+        TestEvent::RunPass {
+            free_a,
+            free_b,
+            is_a_open,
+        } if is_submitted => {
+            let mut spaces = vec![space("a", size(free_a, 0)), space("b", size(free_b, 0))];
+            spaces[0].open = is_a_open;
             test_app.run_pass(spaces);
         }
         TestEvent::LoseNode(number) if is_submitted => {
             let node = node(NODES[usize::from(number)]);
             test_app.apply_to_core(core::Input::NodeLost { node });
         }
-        TestEvent::Preempt(number) if is_submitted => {
-            let mut keys = test_app.core().allocations.keys().cloned();
-            if let Some(key) = keys.nth(usize::from(number)) {
-                test_app.apply_to_core(core::Input::Preempt {
-                    key,
-                    termination: Termination::PreemptedByScheduler,
-                });
-            }
-        }
+        TestEvent::Preempt(number) if is_submitted => preempt_allocation(test_app, number),
         TestEvent::ReturnPlaceholder(number) => return_placeholder(test_app, number),
         TestEvent::Confirm(number) => {
             test_app.apply(Input::Confirmed {
-                id: task_id(&name(number)),
+                id: task_id(&task_name(number)),
             });
         }
         TestEvent::Complete => {
@@ -138,6 +158,16 @@ fn apply_event(test_app: &mut TestApplication, event: TestEvent) {
         TestEvent::ResumeMessages => test_app.resume_messages(),
         TestEvent::RepeatMessages => repeat_messages(test_app),
         _ => {}
+    }
+}
+
+fn preempt_allocation(test_app: &mut TestApplication, number: u8) {
+    let mut keys = test_app.core().allocations.keys().cloned();
+    if let Some(key) = keys.nth(usize::from(number)) {
+        test_app.apply_to_core(core::Input::Preempt {
+            key,
+            termination: Termination::PreemptedByScheduler,
+        });
     }
 }
 
@@ -195,7 +225,7 @@ fn with_running_gang(test_app: TestApplication, members: u32) -> TestApplication
     test_app.run_pass(spaces());
     for number in 0..4 {
         if u32::from(number) < members {
-            test_app.add_task(&name(number), size(2, 0), Some("g"));
+            test_app.add_task(&task_name(number), size(2, 0), Some("g"));
         }
     }
     test_app.tick();
@@ -207,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn in_the_end_both_sides_agree(
+    fn both_machines_agree_after_any_history(
         policy in policies(),
         members in 0..4_u32,
         starts_running in any::<bool>(),

@@ -208,7 +208,7 @@ fn an_allocation_for_an_ending_task_is_released_with_its_end() {
 }
 
 #[test]
-fn policy_parameters_parse() {
+fn policy_parameters_are_parsed_and_invalid_ones_are_ignored() {
     for (text, seconds, style) in [
         (
             "placeholderTimeoutInSeconds=50   gangSchedulingStyle=Hard",
@@ -244,7 +244,7 @@ fn core_with(groups: Vec<task_groups::TaskGroup>, policy: Policy) -> core::Appli
 
 fn apply(core: &mut core::Application, input: core::Input) -> Vec<core::Effect> {
     let step = core.step(input, time(10));
-    assert!(step.applied(), "{:?}", step.refused);
+    assert!(step.is_applied(), "{:?}", step.refusal);
     step.effects
 }
 
@@ -291,22 +291,22 @@ fn serialize_and_parse<T: serde::Serialize + serde::de::DeserializeOwned>(value:
 
 #[test]
 fn an_application_recovers_from_its_rows() {
-    let vector = |memory_bytes, cores: u64| Size {
+    let size_of = |memory_bytes, cores: u64| Size {
         memory_bytes,
         cpu_milli: cores * 1_000,
         ..Size::default()
     };
     let mut core = core_with(Vec::new(), Policy::default());
-    place_task(&mut core, "1", vector(10, 1), None);
-    place_task(&mut core, "2", vector(10, 1), None);
+    place_task(&mut core, "1", size_of(10, 1), None);
+    place_task(&mut core, "2", size_of(10, 1), None);
     assert_eq!(
         (core.head.state, core.used()),
-        (Core::Running, vector(20, 2))
+        (Core::Running, size_of(20, 2))
     );
     for (key, memory) in [("3", 50), ("4", 100), ("5", 50), ("6", 100)] {
-        add_ask(&mut core, ask(key, vector(memory, 5), None));
+        add_ask(&mut core, ask(key, size_of(memory, 5), None));
     }
-    // The planner decides which of them fit: two of fifty.
+    // The planner decides which of them fit: the two of 50 bytes.
     for (key, node_name) in [("3", "a"), ("5", "b")] {
         let input = core::Input::Placed {
             key: task_id(key),
@@ -324,11 +324,11 @@ fn an_application_recovers_from_its_rows() {
     };
     assert_eq!(
         (restored.allocations.len(), restored.used()),
-        (4, vector(120, 12))
+        (4, size_of(120, 12))
     );
     let mut on_nodes = restored.used_on(&node("a"));
     on_nodes.add(&restored.used_on(&node("b")));
-    assert_eq!(on_nodes, vector(120, 12));
+    assert_eq!(on_nodes, size_of(120, 12));
     assert_eq!(
         (restored.pending.len(), restored.head.state),
         (2, Core::Running)

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first_and_are_counted() {
+    fn the_oldest_entries_are_dropped_first_and_counted() {
         let mut log = StateLog::default();
         for number in 0..MAX_ENTRIES + 3 {
             log.record(number, Timestamp::default());

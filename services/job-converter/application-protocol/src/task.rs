@@ -1,4 +1,4 @@
-//! A task and its state machine.
+//! A task of an application, and its state machine. A placeholder is a task without a process.
 
 use std::collections::BTreeMap;
 

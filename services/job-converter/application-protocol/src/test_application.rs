@@ -146,7 +146,7 @@ impl TestApplication {
         let step = self.front.step(input, self.now);
         self.collect_effects(step.effects);
         self.deliver_messages();
-        step.refused.map(|it| it.reason)
+        step.refusal.map(|it| it.reason)
     }
 
     pub fn apply_to_task(&mut self, name: &str, event: task::Event) -> Option<Reason> {
@@ -162,7 +162,7 @@ impl TestApplication {
             .as_mut()
             .expect("the application was submitted")
             .step(input, self.now);
-        let reason = step.refused.as_ref().map(|it| it.reason);
+        let reason = step.refusal.as_ref().map(|it| it.reason);
         self.deliver_core_effects(step);
         self.deliver_messages();
         reason
@@ -253,7 +253,7 @@ impl TestApplication {
             empty: vec![space("large", size(100, 100))],
             levels: BTreeMap::new(),
             now: self.now,
-            fence_ms: 60_000,
+            overtaking_limit_ms: 60_000,
         };
         let core = self.core.as_mut().expect("the application was submitted");
         let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
@@ -265,7 +265,7 @@ impl TestApplication {
                     .as_mut()
                     .expect("the application was submitted")
                     .bind(&placed, self.now);
-                assert!(step.applied(), "{:?}", step.refused);
+                assert!(step.is_applied(), "{:?}", step.refusal);
                 self.deliver_core_effects(step);
                 self.deliver_messages();
             }

@@ -1,7 +1,7 @@
-//! All timers of the protocol as data: duration, start and effect.
+//! All timers of the protocol in one table: default duration, owner, start and effect.
 //!
-//! Timers of queues, reservations and preemption belong to the planner. They are listed so that one
-//! table has all defaults.
+//! The timers of queues, reservations and preemption run in the planner. The table lists them too,
+//! so that it has the defaults of all timers.
 
 use std::collections::BTreeMap;
 
@@ -42,37 +42,37 @@ pub enum Owner {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Rule {
+pub struct TimerRule {
     pub timer: Timer,
     /// Default in milliseconds. 0 disables the timer unless the application sets it.
     pub default_ms: u64,
     pub owner: Owner,
-    /// Event that arms the timer.
-    pub starts: &'static str,
-    /// Effect when the timer is due.
-    pub expires: &'static str,
+    /// Event that arms the timer, for readers.
+    pub armed_by: &'static str,
+    /// Effect when the timer is due, for readers.
+    pub effect: &'static str,
 }
 
 const fn rule(
     timer: Timer,
     default_ms: u64,
     owner: Owner,
-    starts: &'static str,
-    expires: &'static str,
-) -> Rule {
-    Rule {
+    armed_by: &'static str,
+    effect: &'static str,
+) -> TimerRule {
+    TimerRule {
         timer,
         default_ms,
         owner,
-        starts,
-        expires,
+        armed_by,
+        effect,
     }
 }
 
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-pub const RULES: [Rule; 15] = {
+pub const RULES: [TimerRule; 15] = {
     use Owner::{Core, Front, NoOwner, Planner};
     [
         rule(
@@ -80,29 +80,35 @@ pub const RULES: [Rule; 15] = {
             1_000,
             Front,
             "always",
-            "submits, reserves or runs",
+            "the frontend submits, reserves or runs",
         ),
-        rule(Timer::CoreLoop, 100, Planner, "always", "one pass"),
+        rule(
+            Timer::CoreLoop,
+            100,
+            Planner,
+            "always",
+            "one scheduling pass",
+        ),
         rule(
             Timer::Placeholder,
             15 * MINUTE,
             Core,
             "first placeholder allocation, while Accepted",
-            "what is left of the gang is given up, as its style says",
+            "unused placeholders are released; by its style, the application continues or fails",
         ),
         rule(
             Timer::GangAdmission,
             0,
             Core,
             "acceptance",
-            "a gang that is not whole is given up, as its style says",
+            "an incomplete gang is released; by its style, the application continues or fails",
         ),
         rule(
             Timer::GangRepair,
             MINUTE,
             Core,
             "a gang falls below its minimum",
-            "it is released whole",
+            "the gang is released as a whole",
         ),
         rule(
             Timer::Starting,
@@ -116,7 +122,7 @@ pub const RULES: [Rule; 15] = {
             30_000,
             Core,
             "entry of Completing",
-            "left-over placeholders are released, then Completed",
+            "unused placeholders are released, then Completed",
         ),
         rule(
             Timer::Terminated,
@@ -130,42 +136,42 @@ pub const RULES: [Rule; 15] = {
             10_000,
             Planner,
             "always",
-            "empty queues that may go are removed",
+            "removable empty queues are removed",
         ),
         rule(
             Timer::ReservationDelay,
             2_000,
             Planner,
             "ask creation",
-            "it may reserve a node",
+            "the ask may reserve a node",
         ),
         rule(
             Timer::ReservationLifetime,
             60 * MINUTE,
             Planner,
             "reservation",
-            "cancelled",
+            "the reservation is cancelled",
         ),
         rule(
             Timer::PreemptionDelay,
             30_000,
             Planner,
             "ask creation",
-            "it may preempt",
+            "the ask may preempt",
         ),
         rule(
             Timer::PreemptionRetry,
             15_000,
             Planner,
             "last attempt",
-            "the next may be made",
+            "the next attempt may start",
         ),
         rule(
             Timer::UnschedulableBackOff,
             30_000,
             Planner,
-            "threshold hit",
-            "the application is looked at again",
+            "the threshold of failed attempts",
+            "the application is considered again",
         ),
         // Placeholders are rows, so their deletion cannot fail.
         rule(
@@ -173,13 +179,13 @@ pub const RULES: [Rule; 15] = {
             5_000,
             NoOwner,
             "deletion failed",
-            "delete again",
+            "the deletion is repeated",
         ),
     ]
 };
 
 impl Timer {
-    pub fn rule(self) -> &'static Rule {
+    pub fn rule(self) -> &'static TimerRule {
         let found = RULES.iter().find(|rule| rule.timer == self);
         found.expect("every timer has a rule")
     }

@@ -1,10 +1,10 @@
-//! Tests of the transition tables, for every state and every event. Legal transitions are written
-//! out a second time. All others must be refused and change nothing.
+//! Tests of the transition tables, for every state and every event. The tests list the legal
+//! transitions a second time. All others must be refused and change nothing.
 
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
-use crate::test_application::{TestApplication, app, metadata, node, task_id};
-use crate::{core, gang_policy::Policy, task};
+use crate::test_application::{TestApplication, node, task_id};
+use crate::{core, task};
 
 /// Parses lines such as `Event: From>To, From>To`.
 fn parse_table(list: &str) -> Vec<(String, String, String)> {
@@ -158,7 +158,7 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
                 let before = test_app.front.clone();
                 let step = test_app.front.step(input.clone(), test_app.now);
                 let case = format!("{state:?}, task {task_state:?}: {input:?}");
-                if let Some(refused) = &step.refused {
+                if let Some(refused) = &step.refusal {
                     assert_eq!(test_app.front, before, "{case}");
                     assert!(
                         step.transitions.is_empty() && step.effects.is_empty(),
@@ -172,7 +172,7 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn each_core_message_is_one_frontend_event() {
+fn a_state_of_the_core_moves_the_frontend_at_most_one_step() {
     use core::State as Core;
     use frontend::State::{Failing, Reserving, Resuming, Running};
     for (from, state, to, applied) in [
@@ -198,44 +198,4 @@ fn each_core_message_is_one_frontend_event() {
             "{state:?}"
         );
     }
-}
-
-#[test]
-fn the_state_is_restored_from_its_rows() {
-    let groups = vec![crate::test_application::group(
-        "g",
-        2,
-        crate::test_application::size(1, 0),
-    )];
-    let mut test_app = TestApplication::new(groups.clone(), Policy::default()).after_submission();
-    test_app.add_task("t", crate::test_application::size(1, 0), Some("g"));
-    let json = serde_json::to_string(&test_app.front.head).unwrap();
-    let head: frontend::Head = serde_json::from_str(&json).unwrap();
-    assert_eq!(head, test_app.front.head);
-    let tasks: Vec<_> = test_app.front.tasks.values().cloned().collect();
-    let json = serde_json::to_string(&tasks).unwrap();
-    let tasks: Vec<task::Task> = serde_json::from_str(&json).unwrap();
-    let restored = frontend::Application::from_rows(head, tasks);
-    assert_eq!(restored.tasks, test_app.front.tasks);
-
-    let core_application = test_app.core();
-    let json = serde_json::to_string(&(
-        &core_application.head,
-        &core_application.allocations,
-        &core_application.pending,
-    ))
-    .unwrap();
-    let (head, allocations, pending) = serde_json::from_str(&json).unwrap();
-    let restored = core::Application {
-        head,
-        pending,
-        allocations,
-    };
-    assert_eq!(restored, *core_application);
-    // The rows also name the application and its metadata.
-    assert_eq!(restored.head.submission.id, app("app-1"));
-    assert_eq!(
-        metadata(groups, Policy::default()),
-        test_app.front.head.metadata
-    );
 }

@@ -1,8 +1,8 @@
-//! Order of waiting gangs: repairs first, then by age (I13).
+//! Decides which waiting gangs are admitted, in order: repairs first, then by age (I13).
 //!
 //! A younger gang may overtake an older gang that does not fit, until the older gang has waited for
-//! `fence_ms`. A stream of small gangs therefore cannot starve a large one. A gang that can never
-//! fit blocks no other.
+//! `overtaking_limit_ms`. A stream of small gangs therefore cannot starve a large one. A gang that
+//! can never fit blocks no other.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use crate::ids::AppId;
 pub struct WaitingGang {
     pub app: AppId,
     /// Whether the gang is below its minimum. Such a gang is served first.
-    pub repair: bool,
+    pub is_repair: bool,
     pub since: Timestamp,
     pub mode: Admission,
-    /// Names of the queue levels that the gang counts against.
-    pub path: Vec<String>,
+    /// Names of the levels that limit the gang: its queue and all queues above it.
+    pub queue_path: Vec<String>,
     pub wanted: Vec<MemberRequest>,
 }
 
-/// Input of one admission pass: the free space and the limits.
+/// Free space and limits of one admission pass. Admitted gangs are subtracted from them.
 #[derive(Debug, Clone)]
 pub struct AdmissionPass {
     pub spaces: Vec<NodeSpace>,
@@ -35,7 +35,7 @@ pub struct AdmissionPass {
     pub levels: BTreeMap<String, Level>,
     pub now: Timestamp,
     /// Milliseconds for which a gang that does not fit may be overtaken.
-    pub fence_ms: u64,
+    pub overtaking_limit_ms: u64,
 }
 
 /// Decision about one waiting gang.
@@ -44,28 +44,28 @@ pub enum Decision {
     Admission(Outcome),
     /// The gang will never fit. It exceeds a limit, or all nodes together.
     TooLarge(TooLarge),
-    /// An older gang has waited for `fence_ms`, so this one may not overtake it.
-    Behind(AppId),
+    /// An older gang has waited for `overtaking_limit_ms`, so this one may not overtake it.
+    WaitsBehind(AppId),
 }
 
 /// Decides about every waiting gang in order, and subtracts the placed members from the free space.
 pub fn decide_all(waiting: &[WaitingGang], pass: &mut AdmissionPass) -> Vec<(AppId, Decision)> {
     let mut gangs: Vec<&WaitingGang> = waiting.iter().collect();
     gangs.sort_by(|a, b| {
-        let key = |it: &WaitingGang| (!it.repair, it.since);
+        let key = |it: &WaitingGang| (!it.is_repair, it.since);
         key(a).cmp(&key(b)).then_with(|| a.app.cmp(&b.app))
     });
     let mut blocking_gang: Option<AppId> = None;
     let mut decisions = Vec::new();
     for gang in gangs {
         if let Some(older) = &blocking_gang {
-            decisions.push((gang.app.clone(), Decision::Behind(older.clone())));
+            decisions.push((gang.app.clone(), Decision::WaitsBehind(older.clone())));
             continue;
         }
         let decision = pass.decide(gang);
-        let has_waited_long = pass.now.ms_since(gang.since) >= pass.fence_ms;
+        let has_waited_long = pass.now.ms_since(gang.since) >= pass.overtaking_limit_ms;
         let is_waiting = matches!(decision, Decision::Admission(Outcome::Waiting(_)));
-        if is_waiting && (has_waited_long || gang.repair) {
+        if is_waiting && (has_waited_long || gang.is_repair) {
             blocking_gang = Some(gang.app.clone());
         }
         decisions.push((gang.app.clone(), decision));
@@ -75,8 +75,11 @@ pub fn decide_all(waiting: &[WaitingGang], pass: &mut AdmissionPass) -> Vec<(App
 
 impl AdmissionPass {
     fn decide(&mut self, gang: &WaitingGang) -> Decision {
-        let path = gang.path.iter().filter_map(|name| self.levels.get(name));
-        let mut levels: Vec<Level> = path.cloned().collect();
+        let queue_levels = gang
+            .queue_path
+            .iter()
+            .filter_map(|name| self.levels.get(name));
+        let mut levels: Vec<Level> = queue_levels.cloned().collect();
         let outcome = gang_admission::admit(&gang.wanted, &levels, &self.spaces, gang.mode);
         match &outcome {
             Outcome::Complete(placed) | Outcome::Partial { placed, .. } => {

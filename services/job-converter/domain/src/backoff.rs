@@ -1,8 +1,9 @@
-//! Crash-loop backoff. Work whose processes end without progress is held back for a doubling time.
-//! A job is given up after too many such ends in a row.
+//! Crash-loop backoff. When a process of some work ends without progress, the work is held back: no
+//! new process starts during the hold. Each next hold is twice as long. A job is given up after too
+//! many such ends in a row.
 //!
-//! Ends during a hold have the same cause as the end that started the hold. They count once
-//! together. A thousand processes that fail together on a bad program are one failure.
+//! Further ends during a hold are not counted, because they have the same cause. A thousand
+//! processes that fail together on a bad program are one failure.
 
 /// Backoff parameters of one kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,18 +13,18 @@ pub struct BackoffPolicy {
     /// Longest hold in milliseconds.
     pub longest_ms: u64,
     /// Number of failures in a row after which work is given up. 0 means never.
-    pub give_up: u32,
+    pub max_failures: u32,
 }
 
 impl BackoffPolicy {
     pub const JOB: Self = Self {
         first_ms: 1_000,
         longest_ms: 60_000,
-        give_up: 10,
+        max_failures: 10,
     };
     /// A service is never given up.
     pub const SERVICE: Self = Self {
-        give_up: 0,
+        max_failures: 0,
         ..Self::JOB
     };
     /// Milliseconds after which a service process counts as healthy. The next failure then starts
@@ -57,6 +58,7 @@ impl Backoff {
     }
 
     fn hold_ms(&self, policy: &BackoffPolicy) -> u64 {
+        // The limit only avoids an overflow of the shift.
         let doublings = self.failures.saturating_sub(1).min(30);
         policy
             .first_ms
@@ -91,7 +93,7 @@ impl Backoff {
 
     /// Returns true if the work must be given up.
     pub fn is_exhausted(&self, policy: &BackoffPolicy) -> bool {
-        policy.give_up > 0 && self.failures >= policy.give_up
+        policy.max_failures > 0 && self.failures >= policy.max_failures
     }
 }
 
@@ -100,27 +102,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_double_up_to_the_longest_and_a_job_gives_up() {
-        let (mut backoff, mut now, mut holds) = (Backoff::default(), 0, Vec::new());
+    fn holds_double_up_to_the_longest_and_a_job_is_given_up() {
+        let (mut backoff, mut now_ms, mut hold_seconds) = (Backoff::default(), 0, Vec::new());
         while !backoff.is_exhausted(&BackoffPolicy::JOB) {
-            assert!(backoff.record_failure(now, &BackoffPolicy::JOB));
+            assert!(backoff.record_failure(now_ms, &BackoffPolicy::JOB));
             assert!(
-                !backoff.record_failure(now, &BackoffPolicy::JOB),
+                !backoff.record_failure(now_ms, &BackoffPolicy::JOB),
                 "failures at the same time count once"
             );
-            let until = backoff.held_until_ms().unwrap();
-            holds.push((until - now) / 1000);
-            now = until;
-            assert!(!backoff.is_held(now));
+            let until_ms = backoff.held_until_ms().unwrap();
+            hold_seconds.push((until_ms - now_ms) / 1000);
+            now_ms = until_ms;
+            assert!(!backoff.is_held(now_ms));
         }
-        assert_eq!(holds, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
+        assert_eq!(hold_seconds, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     }
 
     #[test]
     fn progress_clears_failures_and_a_service_is_never_given_up() {
         let mut backoff = Backoff::default();
-        for now in (0..1_000_000).step_by(100_000) {
-            backoff.record_failure(now, &BackoffPolicy::SERVICE);
+        for now_ms in (0..1_000_000).step_by(100_000) {
+            backoff.record_failure(now_ms, &BackoffPolicy::SERVICE);
         }
         assert!(!backoff.is_exhausted(&BackoffPolicy::SERVICE));
         assert!(backoff.clear());

@@ -11,9 +11,10 @@ pub struct DemandFields {
     pub task_ms: Option<u64>,
 }
 
-/// Returns the current demand, or `None` if the work has ended. While work is held back,
-/// `held_processes` is the number of its processes, and it requests no more. `last_published_ms` is
-/// the mean published last, so that a mean between two steps does not alternate.
+/// Returns the current demand, or `None` if no tasks remain. While work is held back,
+/// `held_processes` is the number of its live processes, and it requests no others.
+/// `last_published_ms` is the mean that was published last. With it, a mean between two steps does
+/// not alternate between them.
 pub fn compute_demand(
     max_processes: u64,
     remaining: u64,
@@ -28,7 +29,8 @@ pub fn compute_demand(
     })
 }
 
-/// Rounds up to two significant bits: 64, 96, 128, 192, 256, …. Counts below 64 stay exact.
+/// Rounds up to a number with two significant bits: 64, 96, 128, 192, 256, …. Counts below 64 are
+/// not rounded.
 pub fn coarse_count(count: u64) -> u64 {
     if count < 64 {
         return count;
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_exact_when_small_and_never_too_small() {
+    fn small_counts_are_exact_and_others_are_rounded_up() {
         assert_eq!(
             [0, 1, 63, 64, 65, 96, 97, 129].map(coarse_count),
             [0, 1, 63, 64, 96, 96, 128, 192]
@@ -81,14 +83,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_million_tasks_change_the_demand_seldom(total in 1..1_000_000_u64) {
+        fn a_job_of_a_million_tasks_rarely_changes_its_demand(total in 1..1_000_000_u64) {
             let steps: std::collections::BTreeSet<u64> =
                 (0..=total).step_by((total / 5000).max(1) as usize).map(coarse_count).collect();
+            // 64 exact counts, and two steps for each power of two up to a million.
             prop_assert!(steps.len() <= 64 + 2 * 20);
         }
 
         #[test]
-        fn rounded_counts_are_near(value in 1..u64::from(u32::MAX)) {
+        fn rounded_values_are_close_to_the_exact_ones(value in 1..u64::from(u32::MAX)) {
             let count = coarse_count(value);
             prop_assert!(count >= value && count <= value + value / 2);
             let ms = coarse_ms(value);

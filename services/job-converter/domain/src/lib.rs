@@ -1,7 +1,9 @@
-//! Pure logic of job-converter. [`tasks`] has leases and outcomes of tasks. [`demand`],
-//! [`backoff`], and for services [`service_processors`] compute the demand of work.
-//! [`orchestrator_maps`] compares the maps of orchestrators. [`status`] computes the state that a
-//! user sees.
+//! Pure logic of job-converter:
+//!
+//! - [`task_table`]: leases and outcomes of the tasks of a job
+//! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
+//! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
+//! - [`open_work_state`]: the state of open work that its user sees
 //!
 //! The crate reads no clock, row or request. Instants are milliseconds, facts are arguments, and
 //! equal calls in equal order give equal states. A restart that replays the rows therefore restores
@@ -9,14 +11,14 @@
 
 pub mod backoff;
 pub mod demand;
+pub mod open_work_state;
 pub mod orchestrator_maps;
-pub mod ranges;
+pub mod range_set;
 pub mod service_processors;
-pub mod status;
-pub mod tasks;
+pub mod task_table;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use demand::{DemandFields, compute_demand};
-pub use ranges::Ranges;
-pub use status::{Facts, State, status};
-pub use tasks::{Ending, Leased, Recorded, TaskTable};
+pub use open_work_state::{OpenWorkState, WorkFacts};
+pub use range_set::RangeSet;
+pub use task_table::{Leased, ReportEffect, RunResult, TaskTable};

@@ -1,8 +1,8 @@
 //! Compares the work map of an orchestrator with the last accepted map of this orchestrator. The
 //! comparison is pure: it returns a list of steps that the caller carries out.
 
-mod compare;
-mod map_order;
+mod map_comparison;
+mod map_version;
 
 #[cfg(test)]
 mod property_tests;
@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 
-pub use compare::{Counts, Step};
-pub use map_order::{Ignored, Mark};
+pub use map_comparison::{Counts, Step};
+pub use map_version::{IgnoredReason, MapVersion};
 
-use map_order::MapOrder;
+use map_version::VersionCheck;
 
 /// An entry of a map. It describes one piece of work.
 pub trait MapEntry: Clone + PartialEq {
     /// Returns true if the work waits, runs, or completes with a live process.
     fn is_schedulable(&self) -> bool;
-    /// Returns true for a job, which continues without one of its processes. Other work ends with
-    /// its process.
+    /// Returns true if the work is a job. A job continues when one of its processes ends. Other
+    /// work ends with its process.
     fn is_job(&self) -> bool;
     /// Returns the processes by allocation, and whether each is complete.
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)>;
@@ -40,29 +40,29 @@ pub enum EndReason {
     Refused,
 }
 
-/// A piece of work as its last map describes it.
+/// A piece of work in the last accepted map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownWork<P> {
+pub struct KnownWork<E> {
     /// Last accepted entry.
-    pub piece: P,
+    pub entry: E,
     /// Why the work requests no processes any more. `None` while it requests some.
-    pub over: Option<EndReason>,
+    pub end_reason: Option<EndReason>,
 }
 
 /// Known work of one orchestrator, independent of all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MapState<P> {
-    mark: Option<Mark>,
+pub struct MapState<E> {
+    version: Option<MapVersion>,
     /// Superseded lineages, oldest first.
     past_lineages: Vec<String>,
-    works: BTreeMap<String, KnownWork<P>>,
+    works: BTreeMap<String, KnownWork<E>>,
 }
 
 /// A parsed map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Map<P> {
-    pub mark: Mark,
-    pub works: BTreeMap<String, P>,
+pub struct Map<E> {
+    pub version: MapVersion,
+    pub works: BTreeMap<String, E>,
     /// Ids of refused entries.
     pub refused_ids: BTreeSet<String>,
     /// Vacating allocations. The end of a process in such an allocation does not end the work.
@@ -72,7 +72,7 @@ pub struct Map<P> {
 /// Result of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    Ignored(Ignored),
+    Ignored(IgnoredReason),
     Applied {
         steps: Vec<Step>,
         counts: Counts,
@@ -83,43 +83,43 @@ pub enum Outcome {
     },
 }
 
-impl<P> Default for MapState<P> {
+impl<E> Default for MapState<E> {
     fn default() -> Self {
         Self {
-            mark: None,
+            version: None,
             past_lineages: Vec::new(),
             works: BTreeMap::new(),
         }
     }
 }
 
-impl<P: MapEntry> MapState<P> {
+impl<E: MapEntry> MapState<E> {
     /// Restores the state from its rows.
-    pub fn restored(mark: Option<Mark>, past_lineages: Vec<String>) -> Self {
+    pub fn restored(version: Option<MapVersion>, past_lineages: Vec<String>) -> Self {
         Self {
-            mark,
+            version,
             past_lineages,
             works: BTreeMap::new(),
         }
     }
 
-    pub fn restore(&mut self, id: String, known: KnownWork<P>) {
+    pub fn restore(&mut self, id: String, known: KnownWork<E>) {
         self.works.insert(id, known);
     }
 
-    pub fn mark(&self) -> Option<&Mark> {
-        self.mark.as_ref()
+    pub fn version(&self) -> Option<&MapVersion> {
+        self.version.as_ref()
     }
 
     pub fn past_lineages(&self) -> &[String] {
         &self.past_lineages
     }
 
-    pub fn works(&self) -> &BTreeMap<String, KnownWork<P>> {
+    pub fn works(&self) -> &BTreeMap<String, KnownWork<E>> {
         &self.works
     }
 
-    pub fn get(&self, id: &str) -> Option<&KnownWork<P>> {
+    pub fn get(&self, id: &str) -> Option<&KnownWork<E>> {
         self.works.get(id)
     }
 
@@ -127,28 +127,36 @@ impl<P: MapEntry> MapState<P> {
     /// tried again.
     pub fn refuse(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id) {
-            known.over = Some(EndReason::Refused);
+            known.end_reason = Some(EndReason::Refused);
         }
     }
 
     /// Ends work that is no job, after its process ended.
     pub fn end(&mut self, id: &str) {
-        if let Some(known) = self.works.get_mut(id).filter(|known| known.over.is_none()) {
-            known.over = Some(EndReason::ProcessEnded);
+        if let Some(known) = self
+            .works
+            .get_mut(id)
+            .filter(|known| known.end_reason.is_none())
+        {
+            known.end_reason = Some(EndReason::ProcessEnded);
         }
     }
 
     /// Compares a map with the last accepted map. Unless the new map is ignored, it replaces the
     /// last one. Refused entries keep their last state.
-    pub fn accept(&mut self, map: Map<P>) -> Outcome {
+    pub fn accept(&mut self, map: Map<E>) -> Outcome {
         let is_empty = map.works.is_empty() && map.refused_ids.is_empty();
-        let map_order =
-            map_order::classify(self.mark.as_ref(), &self.past_lineages, &map.mark, is_empty);
-        let takeover = match map_order {
-            MapOrder::Ignored(reason) => return Outcome::Ignored(reason),
-            MapOrder::Takeover => true,
-            MapOrder::First | MapOrder::Next => false,
-            MapOrder::Repeated if self.is_unchanged_by(&map) => {
+        let version_check = map_version::check_version(
+            self.version.as_ref(),
+            &self.past_lineages,
+            &map.version,
+            is_empty,
+        );
+        let takeover = match version_check {
+            VersionCheck::Ignored(reason) => return Outcome::Ignored(reason),
+            VersionCheck::Takeover => true,
+            VersionCheck::First | VersionCheck::Next => false,
+            VersionCheck::Repeated if self.is_unchanged_by(&map) => {
                 return Outcome::Applied {
                     steps: Vec::new(),
                     counts: Counts::unchanged(map.works.len(), map.refused_ids.len()),
@@ -156,13 +164,13 @@ impl<P: MapEntry> MapState<P> {
                     takeover: false,
                 };
             }
-            MapOrder::Repeated => return Outcome::Ignored(Ignored::SequenceUsed),
+            VersionCheck::Repeated => return Outcome::Ignored(IgnoredReason::SequenceUsed),
         };
-        let mark = map.mark.clone();
-        let (works, steps, counts) = compare::compare(&self.works, map, takeover);
+        let version = map.version.clone();
+        let (works, steps, counts) = map_comparison::compare(&self.works, map, takeover);
         self.works = works;
-        if let Some(before) = self.mark.replace(mark).filter(|_| takeover) {
-            map_order::remember_lineage(&mut self.past_lineages, before.lineage);
+        if let Some(before) = self.version.replace(version).filter(|_| takeover) {
+            map_version::remember_lineage(&mut self.past_lineages, before.lineage);
         }
         Outcome::Applied {
             steps,
@@ -172,9 +180,9 @@ impl<P: MapEntry> MapState<P> {
         }
     }
 
-    fn is_unchanged_by(&self, map: &Map<P>) -> bool {
-        let is_known = |(id, known): (&String, &KnownWork<P>)| {
-            map.refused_ids.contains(id) || map.works.get(id) == Some(&known.piece)
+    fn is_unchanged_by(&self, map: &Map<E>) -> bool {
+        let is_known = |(id, known): (&String, &KnownWork<E>)| {
+            map.refused_ids.contains(id) || map.works.get(id) == Some(&known.entry)
         };
         self.works.iter().all(is_known) && map.works.keys().all(|id| self.works.contains_key(id))
     }

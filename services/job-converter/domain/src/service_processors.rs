@@ -1,139 +1,29 @@
-//! State machine of the processors of one service: their processes, how the last process ended, and
-//! the next request.
+//! State machine of the processors of one service. It decides which processes the service requests,
+//! and on which nodes.
 //!
 //! A processor is an active, or a standby of an active. Its stored state is small: a failure
 //! record, its last node, whether it has ended, and a failover in progress. The caller sets the
 //! observed processes. Everything else follows from the stored state and these processes, so it
 //! continues after a restart. Only the timeouts of open requests start again.
 
-mod endings;
 mod failover;
+mod outcomes;
+mod processor;
 mod retries;
 mod rollout;
 mod settings;
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{AllocationId, NodeName};
+use hayward_vocabulary::NodeName;
 
-pub use endings::{End, Ending, ProcessorEnd, classify_exit};
 pub use failover::Failover;
+pub use outcomes::{ProcessOutcome, ProcessorOutcome, ServiceOutcome, classify_exit};
+pub use processor::{Occupant, Placement, Processor, ProcessorDemand, State};
 pub use retries::{CLOCK_SKEW_MS, FailureRecord, Retries, RetryDecision, count_failure};
 pub use settings::{Now, ProcessorId, ProcessorSettings, Timeouts};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// The processor has no process.
-    Waiting,
-    /// The processor has an allocation, but its process does not run yet.
-    Pending,
-    Running,
-    /// The processor has used up its retries.
-    Failed,
-    /// The process ended with status 0.
-    Completed,
-}
-
-/// The process that occupies a processor. It has not ended and is not vacating.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occupant {
-    pub allocation: AllocationId,
-    pub host: NodeName,
-    /// Whether the process runs. A process that is stopping still counts as running.
-    pub running: bool,
-    /// Start of its uninterrupted running time, in ms of the scheduler's clock. `None` while the
-    /// process does not run.
-    pub up_since_ms: Option<i64>,
-    /// Whether the process belongs to an older deployment.
-    pub stale: bool,
-}
-
-/// Open request of a processor without a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Request {
-    /// Requested node. `None` accepts any node.
-    host: Option<NodeName>,
-    /// Start of its timeout, by the monotonic clock in ms.
-    since_ms: u64,
-    /// Time of the retry, by the monotonic clock in ms.
-    not_before_ms: u64,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Processor {
-    occupant: Option<Occupant>,
-    /// Number of allocations that have not ended.
-    alive: usize,
-    last_host: Option<NodeName>,
-    /// Counted failures. `None` without any.
-    record: Option<FailureRecord>,
-    /// Final state. `None` while the processor may start processes.
-    over: Option<ProcessorEnd>,
-    request: Request,
-    failover: Option<Failover>,
-    /// Whether this is a standby that ends so that its active can use the node.
-    is_yielding: bool,
-    /// Whether the processor was stopped and starts again once none of its processes is alive.
-    is_restarting: bool,
-    /// Whether the scheduler placed this processor after it had failed. The failure record is
-    /// cleared when the processor runs.
-    is_returning: bool,
-}
-
-impl Processor {
-    pub fn state(&self) -> State {
-        match (&self.occupant, self.over) {
-            (Some(occupant), _) if occupant.running => State::Running,
-            (Some(_), _) => State::Pending,
-            (None, Some(ProcessorEnd::Failed)) => State::Failed,
-            (None, Some(ProcessorEnd::Completed)) => State::Completed,
-            (None, None) => State::Waiting,
-        }
-    }
-
-    pub fn record(&self) -> Option<&FailureRecord> {
-        self.record.as_ref()
-    }
-    pub fn over(&self) -> Option<ProcessorEnd> {
-        self.over
-    }
-    pub fn failover(&self) -> Option<&Failover> {
-        self.failover.as_ref()
-    }
-    /// Returns the current or last node.
-    pub fn last_host(&self) -> Option<&NodeName> {
-        self.last_host.as_ref()
-    }
-    pub fn occupant(&self) -> Option<&Occupant> {
-        self.occupant.as_ref()
-    }
-    /// Returns true if the processor requests nothing, because it waits for a failover or for its
-    /// old processes.
-    fn is_held(&self) -> bool {
-        self.is_yielding || self.is_restarting
-    }
-    /// Returns the node of the open request.
-    pub fn wanted_host(&self) -> Option<&NodeName> {
-        let is_open = self.occupant.is_none() && self.over.is_none() && !self.is_held();
-        self.request.host.as_ref().filter(|_| is_open)
-    }
-}
-
-/// Allocation and node of a process.
-#[derive(Debug, Clone, Copy)]
-pub struct Placement<'a> {
-    pub allocation: &'a AllocationId,
-    pub host: &'a NodeName,
-}
-
-/// Demand of one processor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessorDemand {
-    /// Whether a process is wanted. `false` ends its process and starts none.
-    pub wanted: bool,
-    /// The only acceptable node. `None` accepts any node.
-    pub host: Option<NodeName>,
-}
+use processor::Request;
 
 #[derive(Debug, Clone)]
 pub struct Processors {
@@ -185,32 +75,33 @@ impl Processors {
         &mut self,
         slot: usize,
         record: Option<FailureRecord>,
-        over: Option<ProcessorEnd>,
+        outcome: Option<ProcessorOutcome>,
         failover: Option<Failover>,
     ) {
-        if let Some(it) = self.by_slot.get_mut(slot) {
-            (it.record, it.over, it.failover) = (record, over, failover);
+        if let Some(processor) = self.by_slot.get_mut(slot) {
+            (processor.failures, processor.outcome, processor.failover) =
+                (record, outcome, failover);
         }
     }
 
     /// Restores the last node, from this deployment or an earlier one.
     pub fn restore_host(&mut self, slot: usize, host: NodeName) {
-        if let Some(it) = self.by_slot.get_mut(slot) {
-            it.last_host = Some(host);
+        if let Some(processor) = self.by_slot.get_mut(slot) {
+            processor.last_host = Some(host);
         }
     }
 
     /// Requests every missing process at the start, and again after a restart.
-    pub fn begin(&mut self, now: Now) {
+    pub fn open_missing_requests(&mut self, now: Now) {
         for slot in 0..self.by_slot.len() {
             let remaining_delay_ms = self.by_slot[slot]
-                .record
-                .map_or(0, |it| it.remaining_delay_ms(now.wall_ms));
+                .failures
+                .map_or(0, |record| record.remaining_delay_ms(now.wall_ms));
             let failover = self.by_slot[slot].failover.clone();
-            let target = failover.as_ref().map(|it| it.requested.clone());
-            let host = target.unwrap_or_else(|| self.preferred_host(slot));
+            let requested_host = failover.as_ref().map(|failover| failover.requested.clone());
+            let host = requested_host.unwrap_or_else(|| self.preferred_host(slot));
             self.open_request(slot, host, now, remaining_delay_ms);
-            if let Some(standby) = failover.and_then(|it| it.waits_for) {
+            if let Some(standby) = failover.and_then(|failover| failover.waits_for) {
                 self.stop_standby(standby, now);
             }
         }
@@ -233,39 +124,39 @@ impl Processors {
 
     /// Sets the observed process of a slot and the number of live allocations.
     pub fn set_occupant(&mut self, slot: usize, occupant: Option<Occupant>, alive: usize) {
-        let Some(it) = self.by_slot.get_mut(slot) else {
+        let Some(processor) = self.by_slot.get_mut(slot) else {
             return;
         };
-        it.alive = alive;
-        if it.occupant == occupant {
+        processor.alive = alive;
+        if processor.occupant == occupant {
             return;
         }
         if let Some(occupant) = &occupant {
-            let known = it.occupant.as_ref().map(|before| &before.allocation);
+            let known = processor.occupant.as_ref().map(|before| &before.allocation);
             if known != Some(&occupant.allocation) {
                 self.closed.remove(&occupant.host);
             }
-            it.is_restarting &= occupant.stale;
-            if let Some(over) = it.over.take() {
+            processor.is_restarting &= occupant.stale;
+            if let Some(outcome) = processor.outcome.take() {
                 // The scheduler placed an ended processor, so it is in use again.
-                it.is_returning = over == ProcessorEnd::Failed;
+                processor.is_returning = outcome == ProcessorOutcome::Failed;
                 self.changed.insert(slot);
             }
             if occupant.running {
                 // The record is cleared, so that the next failure counts as the first.
-                if std::mem::take(&mut it.is_returning) {
-                    it.record = None;
+                if std::mem::take(&mut processor.is_returning) {
+                    processor.failures = None;
                     self.changed.insert(slot);
                 }
-                let has_moved = it.last_host.as_ref() != Some(&occupant.host);
-                if has_moved || it.failover.is_some() {
+                let has_moved = processor.last_host.as_ref() != Some(&occupant.host);
+                if has_moved || processor.failover.is_some() {
                     self.changed.insert(slot);
                 }
-                it.last_host = Some(occupant.host.clone());
-                it.failover = None;
+                processor.last_host = Some(occupant.host.clone());
+                processor.failover = None;
             }
         }
-        it.occupant = occupant;
+        processor.occupant = occupant;
     }
 
     /// Records that the node is lost or accepts no new processes.
@@ -275,10 +166,10 @@ impl Processors {
 
     /// Handles a process that is vacating for any reason. Repeating the call changes nothing.
     pub fn on_vacating(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
-        let Some(it) = self.by_slot.get(slot) else {
+        let Some(processor) = self.by_slot.get(slot) else {
             return;
         };
-        if it.occupant.is_some() || it.over.is_some() || it.is_held() {
+        if processor.occupant.is_some() || processor.outcome.is_some() || processor.is_held() {
             return;
         }
         self.on_lost(slot, Some(lost), now);
@@ -297,26 +188,35 @@ impl Processors {
 
     /// Handles the end of a process. Call [`Self::set_occupant`] first with the process that
     /// remains.
-    pub fn on_ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
-        let Some(it) = self.by_slot.get(slot) else {
+    pub fn on_ended(
+        &mut self,
+        slot: usize,
+        lost: Placement<'_>,
+        outcome: ProcessOutcome,
+        now: Now,
+    ) {
+        let Some(processor) = self.by_slot.get(slot) else {
             return;
         };
         // The processor was moved, and the successor runs already.
-        if it.occupant.is_some() || it.over.is_some() || it.is_held() {
+        if processor.occupant.is_some() || processor.outcome.is_some() || processor.is_held() {
             return;
         }
-        match ending {
-            Ending::Completed if self.settings.retries.is_some() => {
-                let it = &mut self.by_slot[slot];
-                (it.over, it.record, it.failover) = (Some(ProcessorEnd::Completed), None, None);
+        match outcome {
+            ProcessOutcome::Completed if self.settings.retries.is_some() => {
+                let processor = &mut self.by_slot[slot];
+                (processor.outcome, processor.failures, processor.failover) =
+                    (Some(ProcessorOutcome::Completed), None, None);
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
             }
-            Ending::Completed | Ending::Failure => self.on_failed(slot, lost, now),
-            Ending::LaunchFailed | Ending::Lost => self.on_lost(slot, Some(lost), now),
+            ProcessOutcome::Completed | ProcessOutcome::Failed => self.on_failed(slot, lost, now),
+            ProcessOutcome::LaunchFailed | ProcessOutcome::Lost => {
+                self.on_lost(slot, Some(lost), now);
+            }
             // The loss was handled when the process was vacated.
-            Ending::Intended => {}
-            Ending::Restarted => {
+            ProcessOutcome::Intended => {}
+            ProcessOutcome::Restarted => {
                 let host = self.preferred_host(slot);
                 self.open_request(slot, host, now, 0);
             }
@@ -325,17 +225,17 @@ impl Processors {
 
     /// Counts a failure and plans the retry.
     fn on_failed(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
-        let preferred = self.preferred_host(slot);
+        let preferred_host = self.preferred_host(slot);
         let retries = self.settings.retries.clone().unwrap_or(Retries::UNLIMITED);
         let decision = count_failure(
-            self.by_slot[slot].record.as_ref(),
+            self.by_slot[slot].failures.as_ref(),
             &retries,
             now.wall_ms,
-            preferred.is_some(),
+            preferred_host.is_some(),
         );
         let delay_ms = match decision {
             RetryDecision::Exhausted => {
-                self.by_slot[slot].over = Some(ProcessorEnd::Failed);
+                self.by_slot[slot].outcome = Some(ProcessorOutcome::Failed);
                 self.by_slot[slot].failover = None;
                 self.changed.insert(slot);
                 self.record_event(slot, &format!("has failed: {}", retries.describe()));
@@ -343,21 +243,21 @@ impl Processors {
             }
             RetryDecision::Uncounted => 0,
             RetryDecision::Retry(record) => {
-                self.by_slot[slot].record = Some(record);
+                self.by_slot[slot].failures = Some(record);
                 self.changed.insert(slot);
                 record.last_delay_ms
             }
         };
         let is_active = self.settings.id_at(slot).replica.is_none();
-        if let Some(preferred) = preferred.clone()
+        if let Some(host) = preferred_host.clone()
             && is_active
             && self.settings.fails_over()
         {
             // The same node is tried first. The choice is recorded, so that an expired request
             // becomes a failover.
-            self.record_last_host(slot, lost.allocation, &preferred);
+            self.record_last_host(slot, lost.allocation, &host);
         }
-        self.open_request(slot, preferred, now, delay_ms);
+        self.open_request(slot, preferred_host, now, delay_ms);
     }
 
     /// Returns the demand of a slot at this instant.
@@ -366,17 +266,17 @@ impl Processors {
             wanted: false,
             host: None,
         };
-        let Some(it) = self.by_slot.get(slot) else {
+        let Some(processor) = self.by_slot.get(slot) else {
             return no_demand;
         };
-        let is_waiting = it
+        let waits_for_standby = processor
             .failover
             .as_ref()
-            .is_some_and(|it| it.waits_for.is_some());
-        if it.is_held() {
+            .is_some_and(|failover| failover.waits_for.is_some());
+        if processor.is_held() {
             return no_demand;
         }
-        if let Some(occupant) = &it.occupant {
+        if let Some(occupant) = &processor.occupant {
             // An active with standbys is bound to its node. If the node is lost, the scheduler must
             // not place the active before a standby is chosen.
             let is_active = self.settings.id_at(slot).replica.is_none();
@@ -386,12 +286,15 @@ impl Processors {
                 host: is_bound.then(|| occupant.host.clone()),
             };
         }
-        if it.over.is_some() || is_waiting || now_ms < it.request.not_before_ms {
+        if processor.outcome.is_some()
+            || waits_for_standby
+            || now_ms < processor.request.not_before_ms
+        {
             return no_demand;
         }
         ProcessorDemand {
             wanted: true,
-            host: it.request.host.clone(),
+            host: processor.request.host.clone(),
         }
     }
 
@@ -415,31 +318,43 @@ impl Processors {
 
     /// Returns true if a request for one node is open for longer than the timeout.
     fn is_expired(&self, slot: usize, timeouts: Timeouts, now_ms: u64) -> bool {
-        let it = &self.by_slot[slot];
-        let is_waiting = it
+        let processor = &self.by_slot[slot];
+        let waits_for_standby = processor
             .failover
             .as_ref()
-            .is_some_and(|it| it.waits_for.is_some());
-        let is_open = it.occupant.is_none() && it.over.is_none() && !it.is_held() && !is_waiting;
-        let has_host = it.request.host.is_some();
-        is_open && has_host && now_ms.saturating_sub(it.request.since_ms) > timeouts.request_ms
+            .is_some_and(|failover| failover.waits_for.is_some());
+        let is_open = processor.occupant.is_none()
+            && processor.outcome.is_none()
+            && !processor.is_held()
+            && !waits_for_standby;
+        let has_host = processor.request.host.is_some();
+        is_open
+            && has_host
+            && now_ms.saturating_sub(processor.request.since_ms) > timeouts.request_ms
     }
 
     /// Returns the next time at which [`Self::tick`] or [`Self::demand`] may change without an
     /// event.
     pub fn due_ms(&self, timeouts: Timeouts, now_ms: u64) -> Option<u64> {
-        let due = |it: &Processor| {
-            if it.occupant.is_some() || it.over.is_some() {
+        let due = |processor: &Processor| {
+            if processor.occupant.is_some() || processor.outcome.is_some() {
                 return None;
             }
-            if let Some(failover) = it.failover.as_ref().filter(|it| it.waits_for.is_some()) {
+            if let Some(failover) = processor
+                .failover
+                .as_ref()
+                .filter(|failover| failover.waits_for.is_some())
+            {
                 return Some(failover.since_ms.saturating_add(timeouts.stop_ms));
             }
-            if now_ms < it.request.not_before_ms {
-                return Some(it.request.not_before_ms);
+            if now_ms < processor.request.not_before_ms {
+                return Some(processor.request.not_before_ms);
             }
-            let has_host = it.request.host.is_some() && !it.is_held();
-            let expires = it.request.since_ms.saturating_add(timeouts.request_ms + 1);
+            let has_host = processor.request.host.is_some() && !processor.is_held();
+            let expires = processor
+                .request
+                .since_ms
+                .saturating_add(timeouts.request_ms + 1);
             has_host.then_some(expires)
         };
         self.by_slot.iter().filter_map(due).min()
@@ -447,37 +362,39 @@ impl Processors {
 
     /// Returns true if every processor runs or has completed.
     pub fn is_healthy(&self) -> bool {
-        let is_up = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
+        let is_up =
+            |processor: &Processor| matches!(processor.state(), State::Running | State::Completed);
         self.by_slot.iter().all(is_up)
     }
 
     /// Returns how the service ended, if it did. Standbys end with the actives.
-    pub fn end(&self) -> Option<End> {
+    pub fn service_outcome(&self) -> Option<ServiceOutcome> {
         if let Some(violation) = &self.violation {
-            return Some(End::Failed(violation.clone()));
+            return Some(ServiceOutcome::Failed(violation.clone()));
         }
         let retries = self.settings.retries.as_ref()?;
-        let failed = |slot: &usize| self.by_slot[*slot].state() == State::Failed;
-        let first_failed = (0..self.by_slot.len()).find(failed);
+        let has_failed = |slot: &usize| self.by_slot[*slot].state() == State::Failed;
+        let first_failed = (0..self.by_slot.len()).find(has_failed);
         if retries.fail_service
             && let Some(slot) = first_failed
         {
             let (processor, reason) = (self.settings.id_at(slot), retries.describe());
-            return Some(End::Failed(format!(
+            return Some(ServiceOutcome::Failed(format!(
                 "processor {processor} has failed: {reason}"
             )));
         }
         let actives = 0..self.settings.instances as usize;
-        let is_over = |it: &Processor| matches!(it.state(), State::Failed | State::Completed);
+        let is_over =
+            |processor: &Processor| matches!(processor.state(), State::Failed | State::Completed);
         if !self.by_slot[actives.clone()].iter().all(is_over) {
             return None;
         }
         // Failed processors are final, so a service that ends with one has failed.
-        let lost = actives.filter(failed).count();
-        Some(match lost {
-            0 => End::Completed,
-            _ => End::Failed(format!(
-                "{lost} of {} processors have failed, the others have completed",
+        let failed_count = actives.filter(has_failed).count();
+        Some(match failed_count {
+            0 => ServiceOutcome::Completed,
+            _ => ServiceOutcome::Failed(format!(
+                "{failed_count} of {} processors have failed, the others have completed",
                 self.settings.instances
             )),
         })

@@ -1,4 +1,4 @@
-//! Binds allocations of the scheduler to tasks and placeholders.
+//! Binds the allocations that rm-scheduler granted to tasks and placeholders.
 //!
 //! Allocations of one group are interchangeable: each can serve any placeholder of the group.
 //! Bindings are computed from the whole state, so the order of events does not matter.
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_application_protocol::core;
 use hayward_job_converter_application_protocol::free_capacity::NodeSpace;
-use hayward_job_converter_application_protocol::gang_admission::Placed;
+use hayward_job_converter_application_protocol::gang_admission::MemberPlacement;
 use hayward_job_converter_application_protocol::ids::{AppId, GroupName, TaskId};
 use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
 
 use super::Applications;
-use super::record::{AppRecord, Slot};
+use super::application_record::{AppRecord, Slot};
 
 /// An allocation that is not bound to a task.
 struct FreeAllocation {
@@ -139,6 +139,8 @@ impl Applications {
         }
     }
 
+    /// Binds an allocation to its task. If the task was to replace a placeholder, this completes
+    /// the replacement.
     fn bind_task(
         &mut self,
         id: &AppId,
@@ -179,6 +181,7 @@ impl Applications {
         }
     }
 
+    /// Binds an allocation of a group to a waiting placeholder, or to a new one for a lost member.
     fn bind_placeholder(&mut self, id: &AppId, number: u32, free: FreeAllocation, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
@@ -213,7 +216,7 @@ impl Applications {
             return;
         };
         let before: Vec<TaskId> = core.allocations.keys().cloned().collect();
-        let placed = Placed {
+        let placed = MemberPlacement {
             group,
             node: free.node,
             count: 1,
@@ -239,7 +242,11 @@ impl Applications {
         let Some(core) = record.core.as_mut() else {
             return;
         };
-        if !core.pending.values().any(|ask| core.is_replaceable(ask)) {
+        if !core
+            .pending
+            .values()
+            .any(|ask| core.can_replace_placeholder(ask))
+        {
             return;
         }
         let held = core.allocations.values().filter(|it| it.ask.placeholder);

@@ -15,8 +15,8 @@ use hayward_vocabulary::UserName;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::parse::{Parsed, TaskContent, TaskContext};
-use super::record::AppRecord;
+use super::application_record::AppRecord;
+use super::parse_submission::{Parsed, TaskContent, TaskContext};
 use super::view::{self, Filter};
 use super::{Applications, Verdicts, demand};
 use crate::config;
@@ -423,4 +423,4 @@ fn not_added(id: &AppId, refused: TaskNotAdded) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests;
+mod quota_tests;

@@ -15,7 +15,7 @@ use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
 
-use super::record::{AppRecord, Slot};
+use super::application_record::{AppRecord, Slot};
 
 /// Name of the only gang of an application. All groups of an application form one gang.
 const GANG_NAME: &str = "gang";
@@ -52,7 +52,7 @@ pub fn task_entry(
         );
         let ask = core.pending.get(task)?;
         // A task whose group has placeholders waits until it can replace one of them.
-        if !is_open || core.is_replaceable(ask) {
+        if !is_open || core.can_replace_placeholder(ask) {
             return None;
         }
         ask

@@ -1,7 +1,8 @@
 //! Delivers messages between the frontend and the core of an application until none are left.
 //!
-//! A replacement takes time: the core chooses a placeholder for a task. The frontend is informed
-//! once the scheduler has exchanged their allocations ([`super::bindings`]).
+//! A replacement takes two steps. The core chooses a placeholder for a task, and the scheduler then
+//! exchanges their allocations. The frontend learns of the replacement only after the exchange
+//! ([`super::bindings`]).
 
 use std::collections::VecDeque;
 
@@ -58,8 +59,7 @@ impl Applications {
         }
     }
 
-    /// Records that the scheduler made the exchange. The task now holds the placeholder's
-    /// allocation.
+    /// Informs the frontend that the scheduler ended a placeholder in favour of its task.
     pub(super) fn complete_replacement(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
         let message = ToFront::Release {
             keys: vec![placeholder],
@@ -121,7 +121,7 @@ impl Applications {
         let dirty = self.mark_dirty(id);
         dirty.groups.extend(changed_groups);
         dirty.all |= !step.transitions.is_empty();
-        let applied = step.applied();
+        let applied = step.is_applied();
         self.queue_core_effects(id, step, now, queue);
         applied
     }
@@ -219,6 +219,7 @@ impl Applications {
         applied.map(|it| it.step.effects).unwrap_or_default()
     }
 
+    /// Fails an application whose core completed without a successful task.
     fn fail_without_success(&mut self, id: &AppId, message: &str, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         for state in [core::State::Failing, core::State::Failed] {
@@ -256,6 +257,7 @@ impl Applications {
         }
     }
 
+    /// Marks the tasks of a message to the core as changed.
     fn mark_core_message(&mut self, id: &AppId, message: &ToCore) {
         let dirty = self.mark_dirty(id);
         match message {

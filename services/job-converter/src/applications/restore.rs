@@ -10,7 +10,7 @@ use hayward_job_converter_application_protocol::partition::Partition;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
-use super::record::{AppRecord, HeadRow, TaskRow, hash_row};
+use super::application_record::{AppRecord, HeadRow, TaskRow, hash_row};
 use super::{Applications, limits};
 use crate::config::Settings;
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};

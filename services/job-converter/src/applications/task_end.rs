@@ -3,11 +3,11 @@
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;
-use hayward_job_converter_domain::service_processors::{Ending, classify_exit};
+use hayward_job_converter_domain::service_processors::{ProcessOutcome, classify_exit};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;
 
-use crate::work::exits::describe_exit;
+use crate::work::exit_description::describe_exit;
 
 /// How the process of a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +15,12 @@ pub enum TaskEnd {
     Succeeded,
     /// The program failed or could not be started.
     Failed(Failure),
-    /// The allocation was vacated, or the exit is unknown. The task counts as killed. The text is
-    /// the cause.
-    Killed(Termination, String),
+    /// The allocation was vacated, or the exit is unknown. The task counts as killed.
+    Killed {
+        termination: Termination,
+        /// Cause in words, for a warning.
+        cause: String,
+    },
 }
 
 impl TaskEnd {
@@ -27,19 +30,29 @@ impl TaskEnd {
         let exit_text = || exit.map_or_else(|| "the exit is unknown".to_owned(), describe_exit);
         let cause = vacate.map_or_else(exit_text, |vacate| vacate.detail.clone());
         match (classify_exit(exit, false), vacate.map(|it| it.reason)) {
-            (Ending::Completed, None) => Self::Succeeded,
-            (Ending::Failure, None) => Self::from_failure(FailureCode::Exited, exit),
-            (Ending::LaunchFailed, None) => Self::from_failure(FailureCode::CannotStart, exit),
-            (Ending::Lost | Ending::Restarted | Ending::Intended, None) | (Ending::Lost, _) => {
-                Self::Killed(Termination::Unknown, cause)
+            (ProcessOutcome::Completed, None) => Self::Succeeded,
+            (ProcessOutcome::Failed, None) => Self::from_failure(FailureCode::Exited, exit),
+            (ProcessOutcome::LaunchFailed, None) => {
+                Self::from_failure(FailureCode::CannotStart, exit)
             }
-            (_, Some(reason)) => Self::Killed(termination_for(reason), cause),
+            (ProcessOutcome::Lost | ProcessOutcome::Restarted | ProcessOutcome::Intended, None)
+            | (ProcessOutcome::Lost, _) => Self::Killed {
+                termination: Termination::Unknown,
+                cause,
+            },
+            (_, Some(reason)) => Self::Killed {
+                termination: termination_for(reason),
+                cause,
+            },
         }
     }
 
     /// Creates the end of an allocation that was removed before its end was observed.
     pub fn with_unknown_exit() -> Self {
-        Self::Killed(Termination::Unknown, "the exit is unknown".to_owned())
+        Self::Killed {
+            termination: Termination::Unknown,
+            cause: "the exit is unknown".to_owned(),
+        }
     }
 
     fn from_failure(code: FailureCode, exit: Option<&Exit>) -> Self {
@@ -47,17 +60,18 @@ impl TaskEnd {
         Self::Failed(Failure { code, message })
     }
 
-    /// Returns the termination of a placeholder, which never ends by itself.
+    /// Returns why the allocation ended, in the terms of the protocol. Only a vacate has a known
+    /// reason.
     pub fn termination(&self) -> Termination {
         match self {
-            Self::Killed(termination, _) => *termination,
+            Self::Killed { termination, .. } => *termination,
             Self::Succeeded | Self::Failed(_) => Termination::Unknown,
         }
     }
 }
 
-/// Converts the reason of a vacate. Only preemption and replacement free quanta for other work. A
-/// drain, a block or a lost node does not.
+/// Converts the reason of a vacate to the terms of the protocol, which knows only preemption and
+/// replacement. A drain, a block or a lost node has the termination Unknown.
 pub fn termination_for(reason: VacateReason) -> Termination {
     match reason {
         VacateReason::Preempted => Termination::PreemptedByScheduler,

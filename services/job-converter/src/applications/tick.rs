@@ -9,7 +9,7 @@ use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{Timestamp, WorkId};
 use uuid::Uuid;
 
-use super::record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash_row};
+use super::application_record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash_row};
 use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
@@ -94,6 +94,7 @@ impl Applications {
         }
     }
 
+    /// Ticks the frontend until it no longer changes, at most [`MAX_CONSECUTIVE_TICKS`] times.
     fn tick(&mut self, id: &AppId, now: Timestamp) {
         for _ in 0..MAX_CONSECUTIVE_TICKS {
             let Some(applied) = self.partition.apply(id, frontend::Input::Tick, now) else {

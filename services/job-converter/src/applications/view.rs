@@ -16,15 +16,16 @@ use hayward_job_converter_application_protocol::task::Task;
 use hayward_job_converter_application_protocol::task_groups::TaskGroup;
 use hayward_vocabulary::WorkId;
 
+use super::application_record::{AppRecord, Slot};
 use super::commands::{failure_code_name, wire_name};
-use super::record::{AppRecord, Slot};
 use super::{Verdicts, demand};
 
 /// Maximum number of tasks and placeholders in one view.
 const MAX_SHOWN: usize = 1_000;
 /// Maximum number of wait reasons in one view.
 const MAX_REASONS: usize = 16;
-/// Maximum number of applications that one request reads.
+/// Maximum number of applications that one request reads. A page that reaches it ends early and has
+/// a cursor.
 const MAX_READ: usize = 20_000;
 
 /// Filter and page of a list.
@@ -79,7 +80,7 @@ pub fn application_view(
     }
 }
 
-fn warning_view(stored: &super::record::Warning) -> ApplicationWarning {
+fn warning_view(stored: &super::application_record::Warning) -> ApplicationWarning {
     ApplicationWarning {
         at: stored.at,
         task: stored.task.as_ref().map(ToString::to_string),

@@ -1,7 +1,7 @@
 //! `/v1/applications`: the application protocol. Callers choose all ids, so requests are idempotent
 //! without a key.
 
-pub mod bulk;
+pub mod bulk_tasks;
 pub mod tasks;
 
 use axum::extract::State;
@@ -22,10 +22,10 @@ use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::respond::revision_headers;
+use super::headers::revision_headers;
 use super::{App, work};
 use crate::applications::{
-    ApplicationCommand, CommandContext, OwnerFilter, Refusal, RemovalMode, parse,
+    ApplicationCommand, CommandContext, OwnerFilter, Refusal, RemovalMode, parse_submission,
 };
 use crate::command::Command;
 use crate::work::validate;
@@ -39,12 +39,12 @@ async fn run_command<T: Send + 'static>(
 ) -> Result<Committed<T>, Problem> {
     flatten_result(
         app.handle
-            .ask(|reply| Command::Applications(application, with_reply(command, reply)))
+            .ask(|reply| Command::ChangeApplication(application, with_reply(command, reply)))
             .await?,
     )
 }
 
-/// Status and headers of a `PUT`.
+/// Returns the status and headers of the response to a `PUT`.
 fn put_response(is_new: bool, location: &str, committed_revision: u64) -> (StatusCode, HeaderMap) {
     let mut headers = revision_headers(committed_revision);
     if !is_new {
@@ -56,7 +56,7 @@ fn put_response(is_new: bool, location: &str, committed_revision: u64) -> (Statu
     (StatusCode::CREATED, headers)
 }
 
-/// Status of a command or its dry run.
+/// Returns the success status of a command or its dry run.
 fn command_status(DryRun { dry_run }: DryRun) -> StatusCode {
     if dry_run {
         StatusCode::OK
@@ -78,6 +78,7 @@ async fn read_applications<T: Send + 'static>(
     )
 }
 
+/// Wraps a command so that it sends its own response.
 fn with_reply<T: Send + 'static>(
     command: impl FnOnce(&mut CommandContext<'_>) -> Result<T, Refusal> + Send + 'static,
     reply: Reply<Result<T, Refusal>>,
@@ -94,12 +95,12 @@ fn flatten_result<T>(committed: Committed<Result<T, Refusal>>) -> Result<Committ
     Ok(Committed { value, revision })
 }
 
-/// Owner whose applications the caller may read.
+/// Returns the owner whose applications the caller may read.
 fn readable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     Ok(work::readable_user(caller)?.map(str::to_owned))
 }
 
-/// Owner whose applications the caller may change.
+/// Returns the owner whose applications the caller may change.
 fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let is_operator = caller.has(&Scope::Operator);
@@ -151,28 +152,30 @@ pub async fn add_application(
     Json(submission): Json<ApplicationSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
     let (id, user) = (parse_app_id(&id)?, require_user(&caller)?);
-    let parse_options = parse::ParseOptions {
+    let parse_options = parse_submission::ParseOptions {
         strict: options.strict.unwrap_or(true),
         max_members: app.shared.settings.max_application_tasks,
     };
-    let parsed = parse::parse_application(&submission, user, &caller.groups, parse_options)
-        .map_err(validate::into_problem)?;
+    let parsed =
+        parse_submission::parse_application(&submission, user, &caller.groups, parse_options)
+            .map_err(validate::into_problem)?;
     let location = format!("/v1/applications/{}", id.as_str());
     let committed = run_command(&app, id.clone(), move |context| {
-        let (is_new, ignored) =
+        let (is_new, ignored_fields) =
             context
                 .applications
                 .add(&id, parsed, fresh_uuid(), context.moment)?;
         let mut view = context.show(&id, &None)?;
-        view.ignored_fields = ignored;
+        view.ignored_fields = ignored_fields;
         Ok((is_new, view))
     });
     let Committed { value, revision } = committed.await?;
-    let (status, headers) = put_response(value.0 && !options.dry_run, &location, revision);
-    Ok((status, headers, Json(value.1)))
+    let (is_new, view) = value;
+    let (status, headers) = put_response(is_new && !options.dry_run, &location, revision);
+    Ok((status, headers, Json(view)))
 }
 
-/// The user named by the token (D11).
+/// Returns the user that the token names (D11).
 fn require_user(caller: &Caller) -> Result<UserName, Problem> {
     caller.require(&[Scope::Submitter])?;
     UserName::new(caller.name.as_str())
@@ -365,7 +368,7 @@ pub async fn remove_application(
             content_type = "application/problem+json"),
     ),
 )]
-pub async fn tell_application(
+pub async fn transition_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,

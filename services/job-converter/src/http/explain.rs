@@ -1,4 +1,4 @@
-//! Explanations and timelines of work.
+//! Routes that explain the state of work, and show its timeline.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ async fn load_timeline(
     app.publisher.readable()?;
     let (uuid, _) = work::find_readable(app, caller, kind, &id)?;
     let unavailable = |error| Problem::unavailable("the history cannot be read now", error);
-    let Some(start) = store::work::timeline_start(&app.pool, uuid)
+    let Some(start) = store::work::load_timeline_start(&app.pool, uuid)
         .await
         .map_err(unavailable)?
     else {
@@ -138,7 +138,7 @@ async fn load_timeline(
         revision: u64::try_from(start.revision).unwrap_or(0),
         event: "submitted".to_owned(),
     }];
-    for row in store::history::events(&app.pool, uuid)
+    for row in store::timeline::load_events(&app.pool, uuid)
         .await
         .map_err(unavailable)?
     {
@@ -280,7 +280,8 @@ mod tests {
 
     use super::*;
 
-    /// Ann's job was preempted for Ben's, and Cy's job for Ann's.
+    /// Returns a verdict on a job of ann. Her job was preempted for ben's job, and two jobs of cy
+    /// for her job.
     fn verdict() -> VerdictEntry {
         let receipt = |user: &str, quanta: u64, for_user: &str| {
             json!({"round": 1, "at": "2026-01-01T00:00:00.000Z", "allocation": "alc_1",

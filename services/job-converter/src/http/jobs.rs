@@ -1,4 +1,4 @@
-//! `/v1/jobs`: tasks to run.
+//! `/v1/jobs`: lists, shows and cancels jobs.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

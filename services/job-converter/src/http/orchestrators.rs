@@ -17,10 +17,10 @@ use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
 use super::App;
-use super::respond::{etag, revision_headers};
+use super::headers::{etag, revision_headers};
 use crate::command::Command;
-use crate::orchestrators::commands::{Limits, OrchestratorCommand, Put};
-use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
+use crate::orchestrators::commands::{Limits, OrchestratorCommand, PutMap};
+use crate::orchestrators::{MAX_ORCHESTRATORS, parse_map};
 
 /// Creates an orchestrator, or replaces the users it may charge. The answer has a token. Existing
 /// work continues.
@@ -50,7 +50,7 @@ pub async fn create_orchestrator(
     Json(request): Json<OrchestratorOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
-    parse::check_request(&request)?;
+    parse_map::check_request(&request)?;
     let (name, users, anyone) = (request.name.clone(), request.users.clone(), request.anyone);
     let create =
         |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Create(request, reply)));
@@ -63,7 +63,7 @@ pub async fn create_orchestrator(
         )
             .into_response());
     }
-    let token = app.runner_tokens.for_orchestrator(&name, &users, anyone);
+    let token = app.token_issuer.for_orchestrator(&name, &users, anyone);
     let headers = [
         (header::LOCATION, format!("/v1/orchestrators/{name}")),
         (header::ETAG, format!("\"{}\"", committed.revision)),
@@ -100,7 +100,7 @@ pub async fn renew_orchestrator_credentials(
     app.publisher.leading()?;
     let view = read_view(&app, &name)?;
     let token = app
-        .runner_tokens
+        .token_issuer
         .for_orchestrator(&name, &view.users, view.anyone);
     Ok(Json(OrchestratorCreated {
         name,
@@ -223,14 +223,14 @@ pub async fn put_work_map(
     caller.require(&[Scope::Orchestrator(name.clone())])?;
     let is_own = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
     let own_revision = |text: &str| Cursor::parse(text).filter(is_own).map(|it| it.revision);
-    let mut map = parse::parse_map(map, own_revision)?;
+    let mut map = parse_map::parse_map(map, own_revision)?;
     map.tenant.clone_from(&caller.tenant);
-    let put = Put {
+    let put = PutMap {
         name: name.clone(),
         map,
         limits: Limits::default(),
     };
-    let put = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Put(put, reply)));
+    let put = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::PutMap(put, reply)));
     let committed = app.handle.ask(put).await?;
     let mut answer = committed.value?;
     answer.revision = committed.revision;

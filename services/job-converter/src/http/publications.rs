@@ -1,4 +1,4 @@
-//! Publications `demand`, followed by rm-scheduler, and `jobs`, followed by submitters.
+//! Routes of the publications `demand`, which rm-scheduler follows, and `jobs`, which users follow.
 
 use axum::extract::State;
 use axum::response::Response;

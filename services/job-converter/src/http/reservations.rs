@@ -1,4 +1,4 @@
-//! `/v1/reservations`: nodes to hold.
+//! `/v1/reservations`: lists, shows and cancels reservations.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

@@ -1,4 +1,4 @@
-//! `/v1/services`: programs to keep running.
+//! `/v1/services`: lists, shows and cancels services.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,7 +9,7 @@ use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
 use super::App;
-use super::respond::etag;
+use super::headers::etag;
 use super::work::{self, Filter, Wait};
 
 /// Lists services by user, then by age.

@@ -1,15 +1,16 @@
-//! Submissions: validated and prepared here, accepted by the ledger, answered once per idempotency
-//! key (A4).
+//! Routes that submit work. The handlers validate and prepare the work, and the ledger accepts it.
+//! A repeated idempotency key gets the stored response (A4).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::orchestrators::{ORCHESTRATORS, OrchestratorView};
 use hayward_job_converter_api::submission::{
     BulkSubmission, BulkSubmitted, JobSubmission, ReservationSubmission, ServiceSubmission,
     Submitted,
 };
-use hayward_service::auth::{Requester, Scope};
+use hayward_service::auth::{Caller, Requester, Scope};
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
@@ -21,12 +22,12 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::App;
-use super::respond::{check_actor, etag, revision_headers, to_json, traceparent};
+use super::headers::{etag, revision_headers, traceparent};
 use crate::command::Command;
-use crate::command::{Accepted, Submit};
-use crate::model::RequestKey;
+use crate::command::RequestKey;
+use crate::command::{SubmissionResponse, SubmitWork};
 use crate::work::WorkSpec;
-use crate::work::intake::{Origin, Prepared, job_spec, prepare};
+use crate::work::prepared_work::{Origin, PreparedWork, job_spec, prepare};
 use crate::work::validate;
 
 /// Maximum number of jobs in one bulk request.
@@ -113,11 +114,11 @@ pub async fn submit_jobs(
     } else {
         "/v1/jobs/bulk"
     };
-    let submit = Box::new(Submit {
+    let submit = Box::new(SubmitWork {
         request_key: request_key(&origin, &key, route, &content_digest),
         items,
-        bulk: true,
-        dry_run: options.dry_run,
+        is_bulk: true,
+        is_dry_run: options.dry_run,
     });
     let committed = app
         .handle
@@ -133,7 +134,8 @@ pub async fn submit_jobs(
     Ok(stored_response(status, headers, &accepted))
 }
 
-type Items = Vec<Result<Box<Prepared>, String>>;
+/// Jobs in request order, each prepared or with the text of its faults.
+type Items = Vec<Result<Box<PreparedWork>, String>>;
 
 /// Returns the prepared jobs or their faults, and a digest of the whole request.
 fn prepare_jobs(
@@ -153,7 +155,7 @@ fn prepare_jobs(
         let text = to_json(&job)?;
         hasher.update(&text);
         hasher.update([0]);
-        items.push(match validate::job(&job) {
+        items.push(match validate::check_job(&job) {
             Ok(()) => Ok(Box::new(prepare_submission(app, origin, job, text)?)),
             Err(faults) => {
                 for fault in &faults {
@@ -236,11 +238,11 @@ impl Submission for JobSubmission {
     const KIND: WorkKind = WorkKind::Job;
 
     fn validate(&self) -> Result<(), Vec<FieldFault>> {
-        validate::job(self)
+        validate::check_job(self)
     }
 
     fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<WorkSpec, Problem> {
-        let runner = app.runner_tokens.for_job(user, id)?;
+        let runner = app.token_issuer.for_job(user, id)?;
         Ok(job_spec(self, runner))
     }
 }
@@ -250,7 +252,7 @@ impl Submission for ServiceSubmission {
     const KIND: WorkKind = WorkKind::Service;
 
     fn validate(&self) -> Result<(), Vec<FieldFault>> {
-        validate::service(self)
+        validate::check_service(self)
     }
 
     fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<WorkSpec, Problem> {
@@ -263,7 +265,7 @@ impl Submission for ReservationSubmission {
     const KIND: WorkKind = WorkKind::Reservation;
 
     fn validate(&self) -> Result<(), Vec<FieldFault>> {
-        validate::reservation(self)
+        validate::check_reservation(self)
     }
 
     fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<WorkSpec, Problem> {
@@ -286,19 +288,20 @@ async fn submit<S: Submission>(
     accept(app, S::ROUTE, request_key, prepared, options).await
 }
 
+/// Sends prepared work to the ledger. A dry run is answered with the view of the work.
 async fn accept(
     app: &App,
     route: &str,
     request_key: RequestKey,
-    prepared: Prepared,
+    prepared: PreparedWork,
     options: SubmitOptions,
 ) -> Result<Response, Problem> {
     let view = options.dry_run.then(|| prepared.view.clone());
-    let submit = Box::new(Submit {
+    let submit = Box::new(SubmitWork {
         request_key,
         items: vec![Ok(Box::new(prepared))],
-        bulk: false,
-        dry_run: options.dry_run,
+        is_bulk: false,
+        is_dry_run: options.dry_run,
     });
     let committed = app
         .handle
@@ -309,8 +312,7 @@ async fn accept(
     if let Some(view) = view {
         return Ok((StatusCode::OK, headers, Json(view)).into_response());
     }
-    let submitted: Submitted =
-        serde_json::from_str(&accepted.response).map_err(Problem::internal)?;
+    let submitted: Submitted = serde_json::from_str(&accepted.body).map_err(Problem::internal)?;
     let location = format!("{route}/{}", submitted.id);
     let location = HeaderValue::try_from(location).map_err(Problem::internal)?;
     headers.insert(header::LOCATION, location);
@@ -319,7 +321,11 @@ async fn accept(
     Ok(stored_response(StatusCode::CREATED, headers, &accepted))
 }
 
-fn stored_response(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
+fn stored_response(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    accepted: &SubmissionResponse,
+) -> Response {
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
@@ -327,7 +333,7 @@ fn stored_response(status: StatusCode, mut headers: HeaderMap, accepted: &Accept
     if accepted.replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
-    (status, headers, accepted.response.to_string()).into_response()
+    (status, headers, accepted.body.to_string()).into_response()
 }
 
 /// Returns the user that the token names, or the user that an orchestrator acts for (S10).
@@ -349,6 +355,28 @@ fn request_origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
     })
 }
 
+/// Refuses a token that acts for a user whom its orchestrator may not charge any more.
+fn check_actor(app: &App, caller: &Caller) -> Result<(), Problem> {
+    let Some(actor) = &caller.actor else {
+        return Ok(());
+    };
+    let name = actor.strip_prefix("orchestrator-").unwrap_or(actor);
+    let view: Option<OrchestratorView> = app.publisher.get(ORCHESTRATORS, "", name);
+    let is_listed = |view: OrchestratorView| {
+        view.anyone || view.users.iter().any(|user| user.as_str() == caller.name)
+    };
+    if view.is_some_and(is_listed) {
+        return Ok(());
+    }
+    let detail = format!("{actor} is not listed for {} any more", caller.name);
+    Err(Problem::forbidden(detail))
+}
+
+/// Returns a submission as JSON.
+pub fn to_json<T: Serialize>(submission: &T) -> Result<String, Problem> {
+    serde_json::to_string(submission).map_err(Problem::internal)
+}
+
 /// Traces the validation as a span of its own (T5).
 fn in_validation_span<T>(check: impl FnOnce() -> T) -> T {
     tracing::info_span!("validate").in_scope(check)
@@ -359,28 +387,29 @@ fn prepare_submission<S: Submission>(
     origin: &Origin,
     submission: S,
     text: String,
-) -> Result<Prepared, Problem> {
+) -> Result<PreparedWork, Problem> {
     let uuid = fresh_uuid();
     let id = WorkId::from_uuid(S::KIND, uuid);
     let spec = submission.into_work(app, &origin.user, &id)?;
     prepare(uuid, origin, spec, text)
 }
 
-/// Keys are separate for each user and each actor.
+/// Returns the stored form of an idempotency key. Keys are separate for each user and each actor.
 fn request_key(origin: &Origin, key: &Key, route: &str, text: &str) -> RequestKey {
     let user = &origin.user;
     let caller = match &origin.actor {
         Some(actor) => format!("{actor} for {user}"),
         None => user.to_string(),
     };
-    let owner = digest(&Method::POST, &caller, key.as_str().as_bytes());
+    let caller_and_key = digest(&Method::POST, &caller, key.as_str().as_bytes());
     let request = digest(&Method::POST, route, text.as_bytes());
     RequestKey {
-        key: first_half(&owner),
+        key: first_half(&caller_and_key),
         request: first_half(&request),
     }
 }
 
+/// Returns the first 16 bytes of a digest.
 fn first_half(digest: &[u8; 32]) -> Uuid {
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);

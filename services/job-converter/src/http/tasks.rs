@@ -1,4 +1,5 @@
-//! Tasks of a job: runners lease and report them, users read them.
+//! Tasks of a job. Task runners lease tasks and report their outcomes, and users read the outcomes
+//! and outputs.
 
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::respond::revision_headers;
+use super::headers::revision_headers;
 use super::{App, work};
 use crate::command::Command;
-use crate::command::{Grant, Lease};
-use crate::store::tasks::{OutcomeRow, outcomes};
+use crate::command::{LeaseGrant, LeaseTasks};
+use crate::store::tasks::{OutcomeRow, load_outcomes};
 use crate::work::parse_work_id;
 use crate::work::published_entries::fill_placeholder;
 
@@ -120,7 +121,7 @@ async fn lease(
     caller: &Caller,
     job: WorkId,
     mut request: LeaseRequest,
-) -> Result<(Grant, u64), Problem> {
+) -> Result<(LeaseGrant, u64), Problem> {
     let runner = caller
         .runner()
         .cloned()
@@ -139,7 +140,7 @@ async fn lease(
             returned: Vec::new(),
             ..request.clone()
         };
-        let lease = Box::new(Lease {
+        let lease = Box::new(LeaseTasks {
             job: job.clone(),
             runner: runner.clone(),
             request,
@@ -215,7 +216,7 @@ async fn load_page(
     app.publisher.readable()?;
     let (uuid, _) = work::find_readable(app, caller, WorkKind::Job, id)?;
     let unavailable = |error| Problem::unavailable("the outcomes cannot be read now", error);
-    let mut rows = outcomes(&app.pool, uuid, first_task, limit + 1)
+    let mut rows = load_outcomes(&app.pool, uuid, first_task, limit + 1)
         .await
         .map_err(unavailable)?;
     let has_more = i64::try_from(rows.len()).is_ok_and(|found| found > limit);

@@ -1,5 +1,5 @@
-//! Lists, views, waits and cancellation, shared by jobs, services and reservations. Other users'
-//! work is reported as not found (S7).
+//! Lists, shows and cancels work, for jobs, services and reservations. The work of other users is
+//! reported as not found (S7).
 
 use std::time::Duration;
 
@@ -16,9 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::App;
-use super::respond::revision_headers;
-use crate::command::Cancel;
-use crate::command::Command;
+use super::headers::revision_headers;
+use crate::command::{CancelWork, Command};
 use crate::work::parse_work_id;
 
 /// Maximum time to wait until a committed change is readable (A11).
@@ -139,12 +138,12 @@ pub async fn show(
     let timeout = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + timeout;
     let mut changes = app.shared.views.subscribe(uuid);
-    // A notification precedes its commit. One sent just before the subscription belongs to the
-    // commit in flight, so the first pass waits for that commit too.
+    // A notification is sent before its change is committed. A notification may have been sent just
+    // before the subscription, so the first pass also waits for the commit in progress.
     let next_revision = app.publisher.revision() + 1;
     loop {
         app.publisher.readable()?;
-        // Read before the view, so that a commit between the two is not missed.
+        // The revision is read before the view, so that a commit between the two is not missed.
         let in_flight = app.publisher.revision() < next_revision;
         let view = read_view(app, &user, &id)?;
         let reached = view.state.is_final()
@@ -167,7 +166,7 @@ pub async fn show(
     }
 }
 
-/// A page of work of one kind, by user, then by age.
+/// Lists a page of work of one kind, by user, then by age.
 pub fn list(
     app: &App,
     caller: &Caller,
@@ -217,7 +216,7 @@ pub fn list(
     }))
 }
 
-/// Users whose work is listed, from the user `first_user` on.
+/// Returns the users whose work is listed, starting with `first_user`.
 fn listed_users(
     app: &App,
     caller: &Caller,
@@ -240,6 +239,7 @@ fn listed_users(
     })
 }
 
+/// A page that is being filled with work of one or several users.
 struct Page {
     kind: WorkKind,
     state: Option<WorkState>,
@@ -249,7 +249,7 @@ struct Page {
 }
 
 impl Page {
-    /// Adds work of one user; returns the last key when the page is full.
+    /// Adds work of one user. Returns the last key if the page is full.
     fn fill(&mut self, app: &App, user: &str, after: Option<&str>) -> Option<String> {
         let prefix = format!("{}_", self.kind.prefix());
         let mut after = after.unwrap_or(&prefix).to_owned();
@@ -293,7 +293,7 @@ pub async fn cancel(
     }
     let is_operator = caller.has(&Scope::Operator);
     let user = (!is_operator).then(|| caller.name.clone());
-    let command = Cancel {
+    let command = CancelWork {
         id: id.clone(),
         user,
         caller: caller.display_name(),

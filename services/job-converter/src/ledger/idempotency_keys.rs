@@ -7,7 +7,7 @@ use hayward_vocabulary::Timestamp;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-use crate::model::RequestKey;
+use crate::command::RequestKey;
 use crate::store::idempotency_keys::KeyRow;
 
 /// Time for which a key is stored.

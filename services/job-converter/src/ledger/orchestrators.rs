@@ -1,4 +1,4 @@
-//! Connects the working set to the work of orchestrators.
+//! Passes commands, allocation changes and rounds to the work of orchestrators.
 
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -20,14 +20,14 @@ impl Ledger {
                 let answer = self.orchestrators.create(request, moment, batch);
                 batch.answer(reply, answer);
             }
-            OrchestratorCommand::Put(mut put, reply) => {
+            OrchestratorCommand::PutMap(mut put, reply) => {
                 let settings = &self.shared.settings;
                 put.limits = Limits {
                     max_open: settings.max_open_work,
                     open_user_works: self.works.len(),
                     min_interval_ms: settings.orchestrator_least_ms,
                 };
-                let answer = self.orchestrators.put(put, moment, batch);
+                let answer = self.orchestrators.put_map(put, moment, batch);
                 batch.answer(reply, answer);
             }
             OrchestratorCommand::Remove(name, reply) => {
@@ -39,14 +39,14 @@ impl Ledger {
 
     /// Applies a change of an allocation, if it belongs to the work of an orchestrator. Returns
     /// whether it does.
-    pub(super) fn absorb_orchestrated_allocation(
+    pub(super) fn apply_orchestrated_allocation(
         &mut self,
         entry: &AllocationEntry,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> bool {
         let (has_orchestrator, hold_end) =
-            self.orchestrators.absorb_allocation(entry, moment, batch);
+            self.orchestrators.apply_allocation(entry, moment, batch);
         self.hold_ends.extend(hold_end);
         has_orchestrator
     }

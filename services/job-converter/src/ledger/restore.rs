@@ -13,30 +13,31 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::Ledger;
+use super::ended_work::FinalWork;
 use super::idempotency_keys::IdempotencyKeys;
 use super::last_hosts::LastHosts;
-use super::tasks::leased_tasks_from_text;
+use super::submit_and_cancel::RunnerUse;
+use super::task_leases::leased_tasks_from_text;
 use crate::applications::Applications;
 use crate::invariants::{IncompleteGangs, TransitionalStates};
-use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
-use crate::shared_view::{Owners, SharedView};
+use crate::shared_state::{Owners, SharedState};
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
-use crate::store::load::{
+use crate::store::load_open_state::{
     DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBackoff, StoredLease, StoredSettled,
     SumRow,
 };
 use crate::store::past_allocations::PastRow;
-use crate::store::processors::{LocalityRow, StoredProcessor};
-use crate::work::intake::{Origin, submission_from_row};
+use crate::store::processors::{LastHostRow, StoredProcessor};
+use crate::work::prepared_work::{Origin, submission_from_row};
 use crate::work::service_deployment::Version;
-use crate::work::service_processors::{end_from_name, failover_from_text};
+use crate::work::service_processors::{failover_from_text, outcome_from_name};
 use crate::work::{Job, Runner, Work, parse_work_id};
 
 /// Creates the error of an unreadable row. It stops the start, because continuing would lose the
 /// row's content.
-fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
-    sqlx::Error::Protocol(format!("a row of {what} cannot be read: {error}"))
+fn unreadable(subject: &str, error: impl std::error::Error) -> sqlx::Error {
+    sqlx::Error::Protocol(format!("a row of {subject} cannot be read: {error}"))
 }
 
 fn invalid_name(error: BadName) -> sqlx::Error {
@@ -44,7 +45,7 @@ fn invalid_name(error: BadName) -> sqlx::Error {
 }
 
 fn read_applications(
-    shared: &SharedView,
+    shared: &SharedState,
     heads: Vec<ApplicationRow>,
     tasks: Vec<ApplicationTaskRow>,
 ) -> Result<Applications, sqlx::Error> {
@@ -53,7 +54,7 @@ fn read_applications(
 }
 
 impl Ledger {
-    fn empty(shared: Arc<SharedView>, applications: Applications) -> Self {
+    fn empty(shared: Arc<SharedState>, applications: Applications) -> Self {
         Self {
             applications,
             shared,
@@ -81,7 +82,7 @@ impl Ledger {
     pub(super) fn from_rows(
         stored: Stored,
         moment: &Moment,
-        shared: Arc<SharedView>,
+        shared: Arc<SharedState>,
     ) -> Result<Self, sqlx::Error> {
         *shared.owners.write() = Owners::default();
         shared.verdicts.write().clear();
@@ -105,7 +106,7 @@ impl Ledger {
             keys,
             ..Self::empty(shared, applications)
         };
-        ledger.restore_last_hosts(stored.localities)?;
+        ledger.restore_last_hosts(stored.last_hosts)?;
         for row in stored.open {
             ledger.restore_open(row)?;
         }
@@ -118,7 +119,7 @@ impl Ledger {
         }
         ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
-        for row in stored.strikes {
+        for row in stored.backoffs {
             ledger.restore_backoff(&row, moment);
         }
         ledger.restore_processors(&stored.processors, moment)?;
@@ -172,7 +173,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_last_hosts(&mut self, rows: Vec<LocalityRow>) -> Result<(), sqlx::Error> {
+    fn restore_last_hosts(&mut self, rows: Vec<LastHostRow>) -> Result<(), sqlx::Error> {
         for row in rows {
             let user = UserName::new(row.user).map_err(invalid_name)?;
             let node = NodeName::new(row.node).map_err(invalid_name)?;
@@ -211,14 +212,14 @@ impl Ledger {
                 last_failure_ms: at,
                 last_delay_ms: to_u64(row.last_delay_ms.unwrap_or(0)),
             });
-        let over = row.ended.as_deref().map(end_from_name);
+        let outcome = row.ended.as_deref().map(outcome_from_name);
         let Some(work) = self.works.get_mut(&row.work) else {
             return Ok(());
         };
         if let Some(slot) = find_slot(work, &row.slot)
             && let Some(processors) = &mut work.processors
         {
-            processors.restore(slot, record, over, failover);
+            processors.restore(slot, record, outcome, failover);
         }
         Ok(())
     }
@@ -297,12 +298,12 @@ impl Ledger {
         let holder = AllocationId::new(row.allocation.clone()).map_err(invalid_name)?;
         let leased =
             leased_tasks_from_text(&row.tasks).map_err(|error| unreadable("lease", error))?;
-        let grace_ms = self.shared.settings.task_lease_ms;
+        let lease_ms = self.shared.settings.task_lease_ms;
         let Some(job) = self.job(row.job) else {
             return Ok(());
         };
         job.tasks.restore_lease(&holder, &leased);
-        let end = moment.monotonic_ms.saturating_add(grace_ms);
+        let end = moment.monotonic_ms.saturating_add(lease_ms);
         self.lease_ends.insert(holder.clone(), (row.job, end));
         self.lease_order.insert((end, holder));
         Ok(())

@@ -1,9 +1,10 @@
-//! Handles time: ends expired leases and holds, then publishes everything that changed.
+//! One round of the working set: ends expired leases and holds, publishes all changed entries, and
+//! deletes old state.
 
 use std::time::Duration;
 
 use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
-use hayward_job_converter_domain::{State, status};
+use hayward_job_converter_domain::OpenWorkState;
 use hayward_publication::committer::{Batch, Moment, Wake};
 use uuid::Uuid;
 
@@ -13,7 +14,7 @@ use crate::work::published_entries::{self, FinalState, WorkEnd};
 
 impl Ledger {
     pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.end_old_leases(moment, batch);
+        self.end_expired_leases(moment, batch);
         self.end_holds(moment);
         if moment.monotonic_ms >= self.next_progress_ms && !self.progressed.is_empty() {
             self.next_progress_ms = moment.monotonic_ms + self.shared.settings.progress_ms;
@@ -42,7 +43,7 @@ impl Ledger {
         wait_ms
     }
 
-    fn end_old_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn end_expired_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while let Some((due, holder)) = self.lease_order.first().cloned()
             && due <= moment.monotonic_ms
         {
@@ -65,6 +66,7 @@ impl Ledger {
         }
     }
 
+    /// Ends the holds of work after failures that are over.
     fn end_holds(&mut self, moment: &Moment) {
         while let Some((due, uuid)) = self.hold_ends.first().copied()
             && due <= moment.monotonic_ms
@@ -95,6 +97,7 @@ impl Ledger {
         self.dirty.extend(deferred);
     }
 
+    /// Publishes the view and the demand of one piece of work, or ends the work.
     fn refresh_one(&mut self, uuid: Uuid, synced: bool, moment: &Moment, batch: &mut Batch<Rows>) {
         self.progressed.remove(&uuid);
         let settings = &self.shared.settings;
@@ -115,13 +118,13 @@ impl Ledger {
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
         let work_end = |state| WorkEnd::new(state, moment.now);
-        let end = match status(&work.facts(refused.is_some())) {
+        let end = match OpenWorkState::from_facts(&work.facts(refused.is_some())) {
             _ if final_state.is_some() && !work.cancelled => final_state.map(work_end),
-            State::Gone if synced => Some(work_end(FinalState {
+            OpenWorkState::Cancelled if synced => Some(work_end(FinalState {
                 state: WorkState::Cancelled,
                 reason: None,
             })),
-            State::Refused => refused.map(|verdict| WorkEnd::refused(verdict, moment.now)),
+            OpenWorkState::Refused => refused.map(|verdict| WorkEnd::refused(verdict, moment.now)),
             _ => None,
         };
         if end.is_none() {
@@ -130,7 +133,7 @@ impl Ledger {
         }
         drop(verdicts);
         if let Some(end) = end {
-            self.end_with(uuid, &end, moment, batch);
+            self.end_work_with(uuid, &end, moment, batch);
             return;
         }
         if !work.cancelled {

@@ -1,7 +1,7 @@
-//! Changes a running service.
+//! Changes a running service: its counts, its settings, and the program of its processes.
 //!
-//! Only a change to the program of the processes makes a new deployment. Counts and retry settings
-//! do not. [`Processors`] derives the next steps from the current state, as after a restart.
+//! Only a change to what the processes run makes a new deployment. Other counts, retry settings and
+//! labels do not. [`Processors`] derives the next steps from the current state, as after a restart.
 //!
 //! [`Processors`]: hayward_job_converter_domain::service_processors::Processors
 
@@ -16,14 +16,14 @@ use hayward_vocabulary::WorkId;
 use uuid::Uuid;
 
 use super::Ledger;
-use super::absorb::WorkSlot;
+use super::scheduler_updates::WorkSlot;
 use super::service_processors::now;
-use crate::command::{Amend, Amended};
+use crate::command::{ChangeService, ServiceChangeResult};
 use crate::error::Refusal;
 use crate::store::Rows;
+use crate::store::backoffs::BackoffRow;
 use crate::store::processors::ProcessorRow;
-use crate::store::settled::BackoffRow;
-use crate::store::work::AmendedRow;
+use crate::store::work::ChangedServiceRow;
 use crate::work::service_processors::processor_settings;
 use crate::work::{Process, Slot, Work, WorkSpec, parse_work_id};
 
@@ -48,54 +48,59 @@ fn deployed_fields(service: &ServiceSubmission) -> ServiceSubmission {
 }
 
 /// Refuses a change based on an old generation, and changes of fixed fields.
-fn check_change(before: &ServiceSubmission, amend: &Amend, generation: u32) -> Result<(), Refusal> {
-    if amend.base_generation != generation {
+fn check_change(
+    before: &ServiceSubmission,
+    request: &ChangeService,
+    generation: u32,
+) -> Result<(), Refusal> {
+    if request.base_generation != generation {
         return Err(Refusal::ChangedMeanwhile(generation));
     }
     // Last nodes are stored by the name of the service, and fair shares are computed per class.
-    if amend.service.name != before.name {
+    if request.service.name != before.name {
         return Err(Refusal::FixedField("name"));
     }
-    if amend.service.class != before.class {
+    if request.service.class != before.class {
         return Err(Refusal::FixedField("class"));
     }
     Ok(())
 }
 
 impl Ledger {
-    pub(super) fn amend(
+    /// Applies a change of a service, if it is based on the current generation.
+    pub(super) fn change_service(
         &mut self,
-        amend: Amend,
+        request: ChangeService,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<Amended, Refusal> {
-        let missing = || Refusal::NoSuchWork(amend.id.clone());
-        let (_, uuid, _) = parse_work_id(&amend.id).ok_or_else(missing)?;
+    ) -> Result<ServiceChangeResult, Refusal> {
+        let missing = || Refusal::NoSuchWork(request.id.clone());
+        let (_, uuid, _) = parse_work_id(&request.id).ok_or_else(missing)?;
         if let Some(final_work) = self.final_works.get(&uuid) {
-            let is_owner = final_work.user.as_str() == amend.user && final_work.id == amend.id;
-            let refusal = is_owner.then(|| Refusal::Ended(amend.id.clone()));
+            let is_owner = final_work.user.as_str() == request.user && final_work.id == request.id;
+            let refusal = is_owner.then(|| Refusal::Ended(request.id.clone()));
             return Err(refusal.unwrap_or_else(missing));
         }
         let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
-        let is_owner = work.user.as_str() == amend.user && work.id == amend.id;
+        let is_owner = work.user.as_str() == request.user && work.id == request.id;
         let before = match &work.spec {
             WorkSpec::Service(before) if is_owner => before,
             _ => return Err(missing()),
         };
         if work.cancelled {
-            return Err(Refusal::Ended(amend.id));
+            return Err(Refusal::Ended(request.id));
         }
         // The caller repeats the change because it lost the response. The service is already in
         // this state.
-        if amend.service == *before {
-            return Ok(Amended::unchanged(work.version));
+        if request.service == *before {
+            return Ok(ServiceChangeResult::unchanged(work.version));
         }
-        check_change(before, &amend, work.version.generation)?;
-        let redeployed = deployed_fields(&amend.service) != deployed_fields(before);
+        check_change(before, &request, work.version.generation)?;
+        let redeployed = deployed_fields(&request.service) != deployed_fields(before);
         let host_key = work.host_key();
         let version = work.version.next(redeployed);
         if batch.is_dry_run() {
-            return Ok(Amended {
+            return Ok(ServiceChangeResult {
                 version,
                 changed: true,
                 redeployed,
@@ -103,19 +108,19 @@ impl Ledger {
         }
         work.version = version;
         let change = ServiceChange {
-            service: amend.service,
+            service: request.service,
             redeployed,
         };
         let added = self.replace_slots(uuid, change, moment, batch);
         self.update_host_key(uuid, host_key, batch);
         self.readopt_allocations(&added, moment, batch);
-        batch.rows.amended.push(AmendedRow {
+        batch.rows.changed_services.push(ChangedServiceRow {
             id: uuid,
-            submission: amend.text,
+            submission: request.text,
             generation: i32::try_from(version.generation).unwrap_or(i32::MAX),
             deployed: i32::try_from(version.deployment_number).unwrap_or(i32::MAX),
         });
-        Ok(Amended {
+        Ok(ServiceChangeResult {
             version,
             changed: true,
             redeployed,
@@ -154,7 +159,7 @@ impl Ledger {
             if redeployed {
                 work.clear_backoff(slot, batch);
             }
-            work.observe(slot);
+            work.update_processor(slot);
         }
         work.record_event(event, moment, batch);
         self.dirty.insert(uuid);
@@ -178,7 +183,7 @@ impl Ledger {
                     .remove_service(&(work.user.clone(), host_key.clone())) =>
             {
                 let deleted = (work.user.to_string(), host_key);
-                batch.rows.deleted_localities.push(deleted);
+                batch.rows.deleted_last_hosts.push(deleted);
             }
             _ => {}
         }

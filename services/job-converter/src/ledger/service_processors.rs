@@ -1,11 +1,12 @@
-//! Applies events to the processors of services and stores what changed.
+//! Applies observed processes, ends and time to the processors of services, and stores what
+//! changed. The rules are in `hayward_job_converter_domain::service_processors`.
 
 use std::collections::BTreeSet;
 
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::BackoffPolicy;
 use hayward_job_converter_domain::service_processors::{
-    End, Ending, Now, Occupant, Placement, Processors, Timeouts, classify_exit,
+    Now, Occupant, Placement, ProcessOutcome, Processors, ServiceOutcome, Timeouts, classify_exit,
 };
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -13,13 +14,13 @@ use hayward_vocabulary::{Timestamp, UserName};
 use uuid::Uuid;
 
 use super::Ledger;
-use super::absorb::is_moved;
 use super::last_hosts::LastHosts;
+use super::scheduler_updates::is_moved;
 use crate::config::Settings;
 use crate::store::Rows;
-use crate::store::processors::{LocalityRow, ProcessorRow};
+use crate::store::processors::{FailureColumns, LastHostRow, ProcessorRow};
 use crate::work::published_entries::FinalState;
-use crate::work::service_processors::{end_name, failover_text};
+use crate::work::service_processors::{failover_text, outcome_name};
 use crate::work::{Process, Slot, Work, WorkSpec};
 
 pub fn now(moment: &Moment) -> Now {
@@ -45,9 +46,9 @@ fn placement(entry: &AllocationEntry) -> Placement<'_> {
 
 /// Returns the process that occupies a slot: the oldest that is not vacating.
 fn occupant(slot: &Slot, deployment_number: u32) -> Option<Occupant> {
-    let is_staying = |(_, process): &(_, &Process)| process.is_alive() && !process.vacating;
-    let staying = slot.processes.iter().filter(is_staying);
-    let (allocation, process) = staying.min_by_key(|(_, process)| process.incarnation)?;
+    let is_not_vacating = |(_, process): &(_, &Process)| process.is_alive() && !process.vacating;
+    let candidates = slot.processes.iter().filter(is_not_vacating);
+    let (allocation, process) = candidates.min_by_key(|(_, process)| process.incarnation)?;
     let running = match process.state {
         AllocationState::Running | AllocationState::Stopping => true,
         AllocationState::Unreachable => process.running_since_ms.is_some(),
@@ -73,7 +74,7 @@ fn unstable_slots(
     for (number, slot) in slots.iter().enumerate() {
         let processor = processors.get(number);
         let failed =
-            slot.backoff.failures() > 0 || processor.is_some_and(|it| it.record().is_some());
+            slot.backoff.failures() > 0 || processor.is_some_and(|it| it.failures().is_some());
         let occupant = processor.and_then(|it| it.occupant());
         let process = occupant.and_then(|occupant| slot.processes.get(&occupant.allocation));
         let Some(since_ms) = process
@@ -92,7 +93,8 @@ fn unstable_slots(
     (unstable, first_stable_at_ms)
 }
 
-/// Returns true if the node is lost or is being emptied, so that standbys on it leave as well.
+/// Returns true if the node is lost or is being emptied. Standbys on such a node leave as well, so
+/// no failover goes there.
 fn closes_host(entry: &AllocationEntry) -> bool {
     let reason = entry.vacate.as_ref().map(|vacate| vacate.reason);
     reason.is_some_and(|reason| {
@@ -119,7 +121,7 @@ impl WorkSpec {
 
 impl Work {
     /// Updates a processor from the processes in its slot.
-    pub fn observe(&mut self, slot: usize) {
+    pub fn update_processor(&mut self, slot: usize) {
         let (Some(processors), Some(state)) = (&mut self.processors, self.slots.get(slot)) else {
             return;
         };
@@ -128,11 +130,11 @@ impl Work {
         // The process ends because its demand was withdrawn, in this term or an earlier one. The
         // processor waits for its end. A standby chosen for a failover is an exception.
         let active = processors.settings().id_at(slot).replica.is_none();
-        let was_dismissed = |process: &Process| {
+        let waits_for_end = |process: &Process| {
             let must_end = active || process.deployment_number != deployment_number;
             process.is_alive() && process.dismissed && must_end
         };
-        if state.processes.values().any(was_dismissed) {
+        if state.processes.values().any(waits_for_end) {
             processors.mark_stopped(slot);
         }
     }
@@ -154,12 +156,12 @@ impl Work {
             return self.vacate_processor(slot, entry, moment);
         }
         if let Some(processors) = &mut self.processors {
-            let ending_kind = if moved {
-                Ending::Restarted
+            let outcome = if moved {
+                ProcessOutcome::Restarted
             } else {
                 classify_exit(entry.exit.as_ref(), false)
             };
-            processors.on_ended(slot, placement(entry), ending_kind, now(moment));
+            processors.on_ended(slot, placement(entry), outcome, now(moment));
         }
     }
 
@@ -176,8 +178,8 @@ impl Work {
             .processors
             .as_ref()
             .is_some_and(|it| counts_retries(it.settings()));
-        let ending_kind = classify_exit(entry.exit.as_ref(), entry.vacate.is_some());
-        has_counted_retries && ending_kind != Ending::LaunchFailed
+        let outcome = classify_exit(entry.exit.as_ref(), entry.vacate.is_some());
+        has_counted_retries && outcome != ProcessOutcome::LaunchFailed
     }
 
     /// Advances the processors with time. Returns how the service ended, if it did, and when to
@@ -194,18 +196,18 @@ impl Work {
         processors.tick(timeouts, now(moment));
         let (unstable, stable_at_ms) = unstable_slots(&self.slots, processors, moment.monotonic_ms);
         processors.roll_out(self.spec.rollout_limit(), &unstable);
-        let end = processors.end().map(|end| match end {
-            End::Completed => FinalState {
+        let final_state = processors.service_outcome().map(|outcome| match outcome {
+            ServiceOutcome::Completed => FinalState {
                 state: WorkState::Completed,
                 reason: None,
             },
-            End::Failed(why) => FinalState {
+            ServiceOutcome::Failed(reason) => FinalState {
                 state: WorkState::Failed,
-                reason: Some(why),
+                reason: Some(reason),
             },
         });
         let due_ms = processors.due_ms(timeouts, moment.monotonic_ms);
-        (end, due_ms.into_iter().chain(stable_at_ms).min())
+        (final_state, due_ms.into_iter().chain(stable_at_ms).min())
     }
 
     /// Starts the processors with the last nodes stored under the service's name.
@@ -225,7 +227,7 @@ impl Work {
                 processors.restore_host(slot, host.clone());
             }
         }
-        processors.begin(now(moment));
+        processors.open_missing_requests(now(moment));
     }
 
     fn processor_row(&self, slot: usize) -> Option<ProcessorRow> {
@@ -233,12 +235,12 @@ impl Work {
         Some(ProcessorRow {
             slot: self.slot_id(slot).to_string(),
             work: self.uuid,
-            failures: processor.record().map(|record| {
-                let count = i32::try_from(record.count).unwrap_or(i32::MAX);
-                let delay = i64::try_from(record.last_delay_ms).unwrap_or(i64::MAX);
-                (count, record.last_failure_ms, delay)
+            failures: processor.failures().map(|record| FailureColumns {
+                count: i32::try_from(record.count).unwrap_or(i32::MAX),
+                last_failure_ms: record.last_failure_ms,
+                last_delay_ms: i64::try_from(record.last_delay_ms).unwrap_or(i64::MAX),
             }),
-            ended: processor.over().map(end_name),
+            ended: processor.outcome().map(outcome_name),
             failover: processor.failover().and_then(failover_text),
         })
     }
@@ -262,7 +264,7 @@ impl Ledger {
         for event in events {
             work.record_event(event, moment, batch);
         }
-        let name: Option<(UserName, String)> = work
+        let service_key: Option<(UserName, String)> = work
             .host_key()
             .map(|host_key| (work.user.clone(), host_key));
         for slot in changed_slots {
@@ -270,12 +272,14 @@ impl Ledger {
             let processor_id = work.processor_id(slot).map(|id| id.to_string());
             let processor = work.processors.as_ref().and_then(|it| it.get(slot));
             let host = processor.and_then(|it| it.last_host());
-            if let (Some(name), Some(processor_id), Some(host)) = (&name, processor_id, host)
-                && self.last_hosts.set(name, &processor_id, host)
+            if let (Some(service_key), Some(processor_id), Some(host)) =
+                (&service_key, processor_id, host)
+                && self.last_hosts.set(service_key, &processor_id, host)
             {
-                batch.rows.localities.push(LocalityRow {
-                    user: name.0.to_string(),
-                    service: name.1.clone(),
+                let (user, service_name) = service_key;
+                batch.rows.last_hosts.push(LastHostRow {
+                    user: user.to_string(),
+                    service: service_name.clone(),
                     processor: processor_id,
                     node: host.to_string(),
                     at_ms: moment.now.unix_ms(),

@@ -1,4 +1,4 @@
-//! Requests about orchestrators: create one, put its map, remove it.
+//! Applies requests about orchestrators: create one, put its map, remove it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_job_converter_domain::Backoff;
 use hayward_job_converter_domain::orchestrator_maps::{
-    EndReason, KnownWork, Map, MapEntry as _, MapState, Mark, Outcome, Step,
+    EndReason, KnownWork, Map, MapEntry as _, MapState, MapVersion, Outcome, Step,
 };
 use hayward_publication::committer::{Batch, Moment, Reply};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -16,21 +16,22 @@ use hayward_vocabulary::{AllocationId, UserName};
 use uuid::Uuid;
 
 use super::map_result::{describe_ignored, not_applied, split_entries, to_map_counts};
-use super::parse::ParsedMap;
+use super::parse_map::ParsedMap;
 use super::published_entries::{self, Faults};
 use super::{
     Entry, MAX_ORCHESTRATORS, OrchestratorRecord, Orchestrators, WORK_KEY_PREFIX, Work, work_id,
 };
 use crate::error::Refusal;
 use crate::store::Rows;
-use crate::store::settled::SettledRow;
+use crate::store::settled_allocations::SettledRow;
 
 /// Maximum number of refused entries and unknown allocations in a response or a view.
 const MAX_LISTED: usize = 100;
 
+/// A request about one orchestrator.
 pub enum OrchestratorCommand {
     Create(OrchestratorOrder, Reply<Result<OrchestratorView, Refusal>>),
-    Put(Put, Reply<Result<MapAnswer, Refusal>>),
+    PutMap(PutMap, Reply<Result<MapAnswer, Refusal>>),
     Remove(UserName, Reply<Result<(), Refusal>>),
 }
 
@@ -39,20 +40,20 @@ impl OrchestratorCommand {
     pub fn orchestrator(&self) -> &UserName {
         match self {
             Self::Create(request, _) => &request.name,
-            Self::Put(put, _) => &put.name,
+            Self::PutMap(put, _) => &put.name,
             Self::Remove(name, _) => name,
         }
     }
 }
 
 /// A map that an orchestrator sent.
-pub struct Put {
+pub struct PutMap {
     pub name: UserName,
     pub map: ParsedMap,
     pub limits: Limits,
 }
 
-/// An orchestrator whose map is being applied. Meanwhile it is not in `by_name`.
+/// An orchestrator whose map is being applied. Its record is taken out of `by_name` meanwhile.
 struct Target<'a> {
     name: &'a UserName,
     record: &'a mut OrchestratorRecord,
@@ -62,7 +63,7 @@ struct Target<'a> {
 
 /// A map, split into accepted and refused entries.
 struct SplitMap {
-    mark: Mark,
+    version: MapVersion,
     works: BTreeMap<String, Entry>,
     faults: Faults,
 }
@@ -115,7 +116,7 @@ impl Orchestrators {
         let record = self.by_name.remove(name).ok_or_else(missing)?;
         for (id, uuid) in &record.uuid_by_entry {
             if let Some(known) = record.map.get(id) {
-                self.retire(*uuid, known.piece.clone(), known.over, batch);
+                self.retire(*uuid, known.entry.clone(), known.end_reason, batch);
             }
         }
         for id in record.map.works().keys().chain(record.faults.keys()) {
@@ -138,30 +139,30 @@ impl Orchestrators {
     }
 
     /// Applies the map of an orchestrator, unless it arrives too early.
-    pub fn put(
+    pub fn put_map(
         &mut self,
-        put: Put,
+        put: PutMap,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<MapAnswer, Refusal> {
-        let Put { name, map, limits } = put;
+        let PutMap { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let mut record = self.by_name.remove(&name).ok_or_else(missing)?;
         let open = limits.open_user_works.saturating_add(self.work_count());
         let (works, faults) = split_entries(&map, &record, limits.max_open.saturating_sub(open));
-        let mark = Mark {
+        let version = MapVersion {
             lineage: map.lineage,
             sequence: map.sequence,
         };
-        let too_early_ms = record
+        let last_accepted_ms = record
             .accepted_ms
-            .filter(|_| record.map.mark() != Some(&mark));
-        let too_early_ms = too_early_ms.and_then(|at| {
+            .filter(|_| record.map.version() != Some(&version));
+        let wait_ms = last_accepted_ms.and_then(|at| {
             at.saturating_add(limits.min_interval_ms)
                 .checked_sub(moment.monotonic_ms)
         });
         let seen = map.seen;
-        let mut answer = if let Some(wait_ms) = too_early_ms.filter(|wait_ms| *wait_ms > 0) {
+        let mut answer = if let Some(wait_ms) = wait_ms.filter(|wait_ms| *wait_ms > 0) {
             let min_interval_ms = limits.min_interval_ms;
             let detail = format!("one map in {min_interval_ms} ms; try again in {wait_ms} ms");
             not_applied("too_early", detail)
@@ -173,7 +174,7 @@ impl Orchestrators {
             };
             let faults = faults.into_iter().map(|it| (it.work.clone(), it)).collect();
             let map = SplitMap {
-                mark,
+                version,
                 works,
                 faults,
             };
@@ -182,7 +183,7 @@ impl Orchestrators {
         if let Some(seen) = seen.filter(|_| answer.applied) {
             self.settle_unnamed_vacating(&record, seen, batch);
         }
-        answer.sequence = record.map.mark().map(|mark| mark.sequence);
+        answer.sequence = record.map.version().map(|version| version.sequence);
         self.by_name.insert(name, record);
         Ok(answer)
     }
@@ -197,14 +198,14 @@ impl Orchestrators {
     ) -> MapAnswer {
         let faults = map.faults;
         let map = Map {
-            mark: map.mark,
+            version: map.version,
             works: map.works,
             refused_ids: faults.keys().cloned().collect(),
             leaving: self.vacating_allocations(target.record),
         };
         let (steps, counts, repeated, takeover) = match target.record.map.accept(map) {
-            Outcome::Ignored(why) => {
-                let (reason, detail) = describe_ignored(&why);
+            Outcome::Ignored(reason) => {
+                let (reason, detail) = describe_ignored(&reason);
                 return not_applied(reason, detail);
             }
             Outcome::Applied {
@@ -259,7 +260,7 @@ impl Orchestrators {
         let before = &target.before;
         match step {
             Step::Vacated { work, allocation } => {
-                let launched = |it: &KnownWork<Entry>| it.piece.0.launch.is_some();
+                let launched = |it: &KnownWork<Entry>| it.entry.fields.launch.is_some();
                 // The scheduler's state is unknown before the first update, so Hayward may still
                 // run the process. Once it has ended, the next map releases the allocation.
                 let may_run = !self.synced && before.get(&work).is_some_and(launched);
@@ -272,7 +273,7 @@ impl Orchestrators {
                 if let (Some(uuid), Some(known)) =
                     (target.record.uuid_by_entry.remove(&work), known)
                 {
-                    self.retire(uuid, known.piece.clone(), known.over, batch);
+                    self.retire(uuid, known.entry.clone(), known.end_reason, batch);
                 }
                 let name = target.name.as_str();
                 batch.withdraw(ORCHESTRATED, name, &format!("{WORK_KEY_PREFIX}{work}"));
@@ -281,16 +282,16 @@ impl Orchestrators {
                 // To the scheduler, a restarted entry is new work.
                 let old_uuid = target.record.uuid_by_entry.get(&work).copied();
                 if let Some((old_uuid, known)) = old_uuid.zip(before.get(&work)) {
-                    self.retire(old_uuid, known.piece.clone(), known.over, batch);
+                    self.retire(old_uuid, known.entry.clone(), known.end_reason, batch);
                 }
                 self.register_work(target, work, moment, batch);
             }
-            Step::Completed { work, gone: false } | Step::Refreshed { work } => {
+            Step::Completed { work, gone: false } | Step::Updated { work } => {
                 let Some(uuid) = target.record.uuid_by_entry.get(&work).copied() else {
                     return;
                 };
                 let items_done =
-                    |map: &MapState<Entry>| map.get(&work).map(|it| it.piece.0.items_done);
+                    |map: &MapState<Entry>| map.get(&work).map(|it| it.entry.fields.items_done);
                 if items_done(&target.record.map) > items_done(before)
                     && let Some(work) = self.works.get_mut(&uuid)
                 {
@@ -309,7 +310,7 @@ impl Orchestrators {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(kind) = target.record.map.get(&work).map(|it| it.piece.kind()) else {
+        let Some(kind) = target.record.map.get(&work).map(|it| it.entry.kind()) else {
             return;
         };
         let uuid = fresh_uuid();
@@ -319,7 +320,7 @@ impl Orchestrators {
             name: work,
             id: work_id(kind, uuid),
             arrived_at: moment.now,
-            reason: None,
+            refusal_reason: None,
             retired: None,
             allocations: BTreeMap::new(),
             vacate_read_at: BTreeMap::new(),
@@ -339,7 +340,7 @@ impl Orchestrators {
             batch
                 .rows
                 .orchestrators
-                .set_work(uuid, work.row(&known.piece, known.over));
+                .set_work(uuid, work.row(&known.entry, known.end_reason));
         }
     }
 
@@ -348,16 +349,16 @@ impl Orchestrators {
     fn retire(
         &mut self,
         uuid: Uuid,
-        piece: Entry,
-        over: Option<EndReason>,
+        map_entry: Entry,
+        end_reason: Option<EndReason>,
         batch: &mut Batch<Rows>,
     ) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        work.retired = Some(piece);
-        if let Some(piece) = &work.retired {
-            let row = work.row(piece, over.or(Some(EndReason::NotSchedulable)));
+        work.retired = Some(map_entry);
+        if let Some(map_entry) = &work.retired {
+            let row = work.row(map_entry, end_reason.or(Some(EndReason::NotSchedulable)));
             batch.rows.orchestrators.set_work(uuid, row);
         }
         self.dirty.insert(uuid);
@@ -377,8 +378,12 @@ impl Orchestrators {
         // The update later removes settled allocations that do not exist.
         let may_settle = work.allocations.contains_key(allocation) || !self.synced;
         // An allocation that Hayward launched is over only when its process has ended.
-        let is_running = |it: &AllocationEntry| it.holds() && it.launch.is_some();
-        let may_settle = may_settle && !work.allocations.get(allocation).is_some_and(is_running);
+        let is_launched_and_live = |it: &AllocationEntry| it.holds() && it.launch.is_some();
+        let may_settle = may_settle
+            && !work
+                .allocations
+                .get(allocation)
+                .is_some_and(is_launched_and_live);
         if !may_settle || !work.settled.insert(allocation.clone()) {
             return;
         }
@@ -397,13 +402,13 @@ impl Orchestrators {
             let Some(work) = self.works.get(uuid) else {
                 continue;
             };
-            let piece = record.map.get(name).map(|known| &known.piece);
+            let map_entry = record.map.get(name).map(|known| &known.entry);
             let ended = work
                 .allocations
                 .values()
                 .filter(|allocation| !allocation.holds());
             let unnamed = ended.filter(|allocation| {
-                !piece.is_some_and(|it| it.names_running_process(&allocation.id))
+                !map_entry.is_some_and(|it| it.names_running_process(&allocation.id))
             });
             to_settle.extend(unnamed.map(|allocation| (*uuid, allocation.id.clone())));
         }
@@ -412,8 +417,8 @@ impl Orchestrators {
         }
     }
 
-    /// Settles allocations that the orchestrator has read as vacating and names no process for
-    ///
+    /// Settles allocations whose vacate the orchestrator has read, and for which its map names no
+    /// process.
     fn settle_unnamed_vacating(
         &mut self,
         record: &OrchestratorRecord,
@@ -427,7 +432,7 @@ impl Orchestrators {
             };
             let read_vacates = work.vacate_read_at.iter().filter(|(_, at)| **at <= seen);
             let unnamed = read_vacates
-                .filter(|(allocation, _)| !known.piece.names_running_process(allocation));
+                .filter(|(allocation, _)| !known.entry.names_running_process(allocation));
             to_settle.extend(unnamed.map(|(allocation, _)| (*uuid, allocation.clone())));
         }
         for (uuid, allocation) in to_settle {
@@ -446,8 +451,8 @@ impl Orchestrators {
         vacated.map(|allocation| allocation.id.clone()).collect()
     }
 
-    /// Returns the allocations that the map calls running although its work does not hold them
-    ///
+    /// Returns the allocations for which the map names a running process, although they are not
+    /// allocations of this work.
     fn unknown_allocations(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
         let mut unknown_allocations = Vec::new();
         let works = record.map.works().iter().filter(|_| self.synced);
@@ -459,7 +464,10 @@ impl Orchestrators {
             let has = |allocation: &AllocationId| {
                 work.is_some_and(|it| it.allocations.contains_key(allocation))
             };
-            let named = known.piece.processes().filter(|(_, over)| !over);
+            let named = known
+                .entry
+                .processes()
+                .filter(|(_, is_complete)| !is_complete);
             let unheld = named
                 .map(|(allocation, _)| allocation)
                 .filter(|allocation| !has(allocation));

@@ -1,4 +1,5 @@
-//! An entry of a map, for the comparison with the last map and for the demand.
+//! An entry in the map of an orchestrator: whether it requests processes, and the values of its
+//! fields with their defaults.
 
 use hayward_job_converter_api::orchestrators::{EntryKind, EntryState, ReportedState, WorkEntry};
 use hayward_job_converter_domain::orchestrator_maps::MapEntry;
@@ -9,37 +10,42 @@ use hayward_vocabulary::{AllocationId, Size, WorkKind};
 const DEFAULT_PROCESSES: u64 = 10;
 /// Default number of work items, from the specification.
 const DEFAULT_ITEMS: u64 = 10;
+/// Default memory of one process in GiB.
 const DEFAULT_MEMORY_GB: u64 = 4;
 
+/// A valid entry of a map. The methods apply the defaults of the specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry(pub WorkEntry);
+pub struct Entry {
+    /// The entry as the orchestrator sent it.
+    pub fields: WorkEntry,
+}
 
 impl MapEntry for Entry {
     fn is_schedulable(&self) -> bool {
-        let reservation = self.0.kind == EntryKind::Reservation;
-        match self.0.state {
+        let is_reservation = self.fields.kind == EntryKind::Reservation;
+        match self.fields.state {
             EntryState::Waiting | EntryState::Assigned => true,
-            EntryState::Initialising | EntryState::Running => !reservation,
+            EntryState::Initialising | EntryState::Running => !is_reservation,
             EntryState::Completing => {
-                !reservation && self.processes().any(|(_, is_complete)| !is_complete)
+                !is_reservation && self.processes().any(|(_, is_complete)| !is_complete)
             }
             EntryState::Completed => false,
         }
     }
 
     fn is_job(&self) -> bool {
-        self.0.kind == EntryKind::Job
+        self.fields.kind == EntryKind::Job
     }
 
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)> {
-        let reports = self.0.processes.iter();
+        let reports = self.fields.processes.iter();
         reports.map(|(allocation, report)| (allocation, report.state.is_complete()))
     }
 }
 
 impl Entry {
     pub fn kind(&self) -> WorkKind {
-        match self.0.kind {
+        match self.fields.kind {
             EntryKind::Job => WorkKind::Job,
             EntryKind::Service | EntryKind::ManagedReservation => WorkKind::Service,
             EntryKind::Reservation => WorkKind::Reservation,
@@ -48,20 +54,20 @@ impl Entry {
 
     /// Returns true if the map names a process in this allocation.
     pub fn names_running_process(&self, allocation: &AllocationId) -> bool {
-        let report = self.0.processes.get(allocation);
+        let report = self.fields.processes.get(allocation);
         report.is_some_and(|report| !report.state.is_complete())
     }
 
     /// Returns the allocations whose process is initialized.
     pub fn initialised_allocations(&self) -> impl Iterator<Item = &AllocationId> {
-        let reports = self.0.processes.iter();
+        let reports = self.fields.processes.iter();
         let is_up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
         let running = reports.filter(move |(_, report)| is_up(report.state));
         running.map(|(allocation, _)| allocation)
     }
 
     pub fn size(&self) -> Size {
-        let entry = &self.0;
+        let entry = &self.fields;
         if let Some(size) = &entry.size {
             return size.clone();
         }
@@ -73,20 +79,23 @@ impl Entry {
     }
 
     pub fn threads(&self) -> u32 {
-        self.0.threads.filter(|threads| *threads > 0).unwrap_or(1)
+        self.fields
+            .threads
+            .filter(|threads| *threads > 0)
+            .unwrap_or(1)
     }
 
     /// Returns the maximum number of processes. Work that is no job has one process.
     pub fn max_processes(&self) -> u64 {
-        match self.0.kind {
-            EntryKind::Job => self.0.max_processes.unwrap_or(DEFAULT_PROCESSES),
+        match self.fields.kind {
+            EntryKind::Job => self.fields.max_processes.unwrap_or(DEFAULT_PROCESSES),
             _ => 1,
         }
     }
 
     /// Returns the number of unfinished work items.
     pub fn remaining_items(&self) -> u64 {
-        let entry = &self.0;
+        let entry = &self.fields;
         let total = entry.work_items.unwrap_or(DEFAULT_ITEMS);
         let done_items = entry.items_done.saturating_add(entry.items_failed);
         match entry.kind {
@@ -97,12 +106,12 @@ impl Entry {
 
     /// Returns true if the job starts no further items: its map says so, or none is left (R-7.7).
     pub fn is_completing(&self) -> bool {
-        self.0.state == EntryState::Completing || self.remaining_items() == 0
+        self.fields.state == EntryState::Completing || self.remaining_items() == 0
     }
 
     /// Returns true if the job has not started.
     pub fn is_starting(&self) -> bool {
-        let state = self.0.state;
+        let state = self.fields.state;
         self.is_job() && !matches!(state, EntryState::Running | EntryState::Completing)
     }
 }
@@ -112,7 +121,9 @@ mod tests {
     use super::*;
 
     fn entry(text: &str) -> Entry {
-        Entry(serde_json::from_str(text).unwrap())
+        Entry {
+            fields: serde_json::from_str(text).unwrap(),
+        }
     }
 
     /// A completing job requests processes while one is not complete (R-7.2).
@@ -158,10 +169,12 @@ mod tests {
             (10, 10, 1)
         );
         assert_eq!(job.size(), Size::memory(4 * GIB));
-        let running = Entry(WorkEntry {
-            state: EntryState::Running,
-            ..job.0
-        });
+        let running = Entry {
+            fields: WorkEntry {
+                state: EntryState::Running,
+                ..job.fields
+            },
+        };
         assert_eq!(running.max_processes(), 10);
         let service = r#"{"kind":"service","state":"running","owner":"ada","max_processes":7}"#;
         assert_eq!(entry(service).max_processes(), 1);

@@ -1,11 +1,13 @@
-//! Responses to maps: which entries are accepted, and why others are not.
+//! Results of maps: which entries are accepted, why others are refused, and the response.
 
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::orchestrators::{MapAnswer, MapCounts, RefusedEntry};
-use hayward_job_converter_domain::orchestrator_maps::{Counts, Ignored, KnownWork, MapEntry as _};
+use hayward_job_converter_domain::orchestrator_maps::{
+    Counts, IgnoredReason, KnownWork, MapEntry as _,
+};
 
-use super::parse::{ParsedMap, refused_entry};
+use super::parse_map::{ParsedMap, refused_entry};
 use super::{Entry, OrchestratorRecord};
 
 /// Splits a map into accepted and refused entries. `headroom` is the number of further pieces of
@@ -17,14 +19,14 @@ pub(super) fn split_entries(
 ) -> (BTreeMap<String, Entry>, Vec<RefusedEntry>) {
     let (mut works, mut refused) = (map.entries.clone(), map.refused.clone());
     works.retain(|id, entry| {
-        let owner = &entry.0.owner;
+        let owner = &entry.fields.owner;
         let known = record.map.get(id);
         if let Some((pointer, detail)) = known.and_then(|known| find_forbidden_change(known, entry))
         {
             refused.push(refused_entry(id, "invalid", pointer, detail));
             return false;
         }
-        let is_open = known.is_some_and(|known| known.over.is_none());
+        let is_open = known.is_some_and(|known| known.end_reason.is_none());
         let in_tenant = map.tenant.as_ref().is_none_or(|it| it.has(owner.as_str()));
         let may_charge = record.may_charge(owner) && in_tenant;
         if !is_open && !may_charge {
@@ -52,7 +54,11 @@ fn find_forbidden_change(
     known: &KnownWork<Entry>,
     entry: &Entry,
 ) -> Option<(&'static str, &'static str)> {
-    let (before, now, is_open) = (&known.piece.0, &entry.0, known.over.is_none());
+    let (before, now, is_open) = (
+        &known.entry.fields,
+        &entry.fields,
+        known.end_reason.is_none(),
+    );
     let detail = "is another one than before: name it under another id";
     if before.kind != now.kind {
         Some(("/kind", detail))
@@ -80,6 +86,7 @@ pub(super) fn to_map_counts(counts: Counts) -> MapCounts {
     }
 }
 
+/// Returns the response to a map that changed nothing.
 pub(super) fn not_applied(reason: &str, detail: String) -> MapAnswer {
     MapAnswer {
         reason: Some(reason.to_owned()),
@@ -88,23 +95,24 @@ pub(super) fn not_applied(reason: &str, detail: String) -> MapAnswer {
     }
 }
 
-pub(super) fn describe_ignored(why: &Ignored) -> (&'static str, String) {
-    match why {
-        Ignored::Empty => (
+/// Returns the wire name and the description of the reason why a map was ignored.
+pub(super) fn describe_ignored(reason: &IgnoredReason) -> (&'static str, String) {
+    match reason {
+        IgnoredReason::Empty => (
             "empty",
             "an empty map is ignored: name each piece of work as completed, or remove the \
              orchestrator"
                 .to_owned(),
         ),
-        Ignored::Stale { accepted } => (
+        IgnoredReason::Stale { accepted } => (
             "stale",
             format!("map {accepted} of this lineage was accepted before"),
         ),
-        Ignored::SequenceUsed => (
+        IgnoredReason::SequenceUsed => (
             "sequence_used",
             "another map with this sequence was accepted: raise it with each change".to_owned(),
         ),
-        Ignored::Superseded => (
+        IgnoredReason::Superseded => (
             "superseded",
             "another lineage has taken over; this orchestrator is superseded".to_owned(),
         ),

@@ -84,7 +84,7 @@ impl Orchestrators {
             record
                 .map
                 .get(&work.name)
-                .is_some_and(|it| it.over.is_none())
+                .is_some_and(|it| it.end_reason.is_none())
         };
         let refused = verdict.filter(|verdict| verdict.refused);
         if let Some(verdict) =
@@ -92,21 +92,21 @@ impl Orchestrators {
         {
             // Refused work is not requested again. It stays known while its map names it.
             record.map.refuse(&work.name);
-            work.reason = Some(published_entries::refusal_text(verdict));
+            work.refusal_reason = Some(published_entries::refusal_text(verdict));
             if let Some(known) = record.map.get(&work.name) {
                 batch
                     .rows
                     .orchestrators
-                    .set_work(uuid, work.row(&known.piece, known.over));
+                    .set_work(uuid, work.row(&known.entry, known.end_reason));
             }
         }
         let Some(known) = record.map.get(&work.name) else {
             return;
         };
         let grace_ms = context.stop_grace_ms;
-        let is_open = known.over.is_none();
+        let is_open = known.end_reason.is_none();
         let demand =
-            published_entries::demand_entry(work, &known.piece, moment.monotonic_ms, grace_ms);
+            published_entries::demand_entry(work, &known.entry, moment.monotonic_ms, grace_ms);
         match demand.filter(|_| is_open) {
             Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
             None => batch.withdraw(DEMAND, "", work.id.as_str()),
@@ -114,7 +114,7 @@ impl Orchestrators {
         if context.synced {
             let fault = record.faults.get(&work.name);
             let state =
-                published_entries::work_entry(work, &known.piece, known.over, verdict, fault);
+                published_entries::work_entry(work, &known.entry, known.end_reason, verdict, fault);
             let key = format!("{WORK_KEY_PREFIX}{}", work.name);
             let entry = Allotted::Work(state);
             batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);

@@ -28,7 +28,7 @@ pub fn demand_entry(
     now_ms: u64,
     stop_grace_ms: u64,
 ) -> Option<DemandEntry> {
-    let fields = &entry.0;
+    let fields = &entry.fields;
     let held_processes = work.is_held_back(now_ms).then(|| work.live_count());
     let want = compute_demand(
         entry.max_processes(),
@@ -73,7 +73,7 @@ fn orchestrated_fields(work: &Work, entry: &Entry, own_processes: bool) -> Orche
         .filter(|allocation| work.allocations.contains_key(*allocation));
     Orchestrated {
         orchestrator: work.orchestrator.to_string(),
-        managed: entry.0.kind == EntryKind::ManagedReservation,
+        managed: entry.fields.kind == EntryKind::ManagedReservation,
         starting: entry.is_starting(),
         completing: entry.is_completing(),
         own_processes: own_processes && entry.kind() != WorkKind::Reservation,
@@ -90,7 +90,7 @@ fn service_id(orchestrator: &UserName, name: &str) -> WorkId {
 }
 
 fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
-    let program = entry.0.launch.as_ref()?;
+    let program = entry.fields.launch.as_ref()?;
     let mut environment = program.environment.clone();
     let variables = [
         ("HAYWARD_ORCHESTRATOR", work.orchestrator.to_string()),
@@ -134,18 +134,18 @@ pub fn allocation_entry(work: &Work, entry: &AllocationEntry) -> ShareEntry {
 pub fn work_entry(
     work: &Work,
     entry: &Entry,
-    over: Option<EndReason>,
+    end_reason: Option<EndReason>,
     verdict: Option<&VerdictEntry>,
     fault: Option<&RefusedEntry>,
 ) -> WorkStanding {
     let held = work.held_count();
-    let state = match over {
+    let state = match end_reason {
         Some(EndReason::Refused) => Standing::Refused,
         Some(_) => Standing::Over,
         None if held > 0 => Standing::Held,
         None => Standing::Waiting,
     };
-    let waits = over.is_none() && held < entry.max_processes();
+    let waits = end_reason.is_none() && held < entry.max_processes();
     let verdict = verdict.filter(|_| waits);
     let mut entry_view = WorkStanding {
         work: work.name.clone(),
@@ -156,7 +156,7 @@ pub fn work_entry(
         detail: verdict.map(|verdict| verdict.detail.clone()),
         pointer: None,
     };
-    if let (Standing::Refused, Some(reason)) = (state, &work.reason) {
+    if let (Standing::Refused, Some(reason)) = (state, &work.refusal_reason) {
         let (code, detail) = reason.split_once(' ').unwrap_or((reason, ""));
         entry_view.reason = Some(code.to_owned());
         entry_view.detail = Some(detail.to_owned());
@@ -195,14 +195,14 @@ pub fn idle_entry(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
 
 /// Returns the published view of an orchestrator.
 pub fn orchestrator_view(name: &UserName, record: &OrchestratorRecord) -> OrchestratorView {
-    let mark = record.map.mark();
+    let version = record.map.version();
     OrchestratorView {
         name: name.clone(),
         users: record.users.clone().unwrap_or_default(),
         anyone: record.users.is_none(),
         created_at: record.created_at,
-        lineage: mark.map(|mark| mark.lineage.clone()),
-        sequence: mark.map(|mark| mark.sequence),
+        lineage: version.map(|version| version.lineage.clone()),
+        sequence: version.map(|version| version.sequence),
         accepted_at: record.accepted_at,
         age_ms: None,
         silent: false,

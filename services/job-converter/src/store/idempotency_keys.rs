@@ -1,12 +1,15 @@
-//! Responses by idempotency key (A4).
+//! Rows of idempotency keys with their stored responses (A4).
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub struct KeyRow {
+    /// First half of the digest of the caller and the key.
     pub key: Uuid,
+    /// First half of the digest of the request.
     pub request: Uuid,
     pub at_ms: i64,
+    /// Response body as JSON.
     pub answer: String,
 }
 

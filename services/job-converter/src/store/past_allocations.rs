@@ -1,4 +1,5 @@
-//! Nodes of ended allocations. They are shown with reports that arrive after the end.
+//! Rows of the nodes of ended allocations. A task report that arrives after the end is shown with
+//! its node.
 
 use sqlx::PgConnection;
 use uuid::Uuid;

@@ -1,25 +1,35 @@
-//! Rows of processors and of their last nodes. A slot is the work id of the processor.
+//! Rows of the processors of services, and of their last nodes. A slot is the work id of a
+//! processor.
 
 use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-/// State of a processor with counted failures, an end or a failover.
+/// State of a processor that has counted failures, an outcome or a failover.
 pub struct ProcessorRow {
     pub slot: String,
     pub work: Uuid,
-    /// Number of counted failures, time of the last one in ms, and delay after it in ms. `None`
-    /// without failures.
-    pub failures: Option<(i32, i64, i64)>,
-    /// How the processor ended: `failed` or `completed`. `None` if it can get a process.
+    /// `None` without counted failures.
+    pub failures: Option<FailureColumns>,
+    /// Outcome of the processor: `failed` or `completed`. `None` while it may start processes.
     pub ended: Option<&'static str>,
     /// Failover in progress, as JSON.
     pub failover: Option<String>,
 }
 
+/// Columns of the counted failures of a processor.
+#[derive(Clone, Copy)]
+pub struct FailureColumns {
+    pub count: i32,
+    /// Time of the last failure.
+    pub last_failure_ms: i64,
+    /// Delay of the last retry.
+    pub last_delay_ms: i64,
+}
+
 /// Node on which a processor was last started.
-pub struct LocalityRow {
+pub struct LastHostRow {
     pub user: String,
     /// Name of the service, or its id if it has no name.
     pub service: String,
@@ -40,9 +50,10 @@ pub async fn upsert(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), 
     let rows: Vec<&ProcessorRow> = last.into_values().collect();
     let slots: Vec<String> = rows.iter().map(|row| row.slot.clone()).collect();
     let works: Vec<Uuid> = rows.iter().map(|row| row.work).collect();
-    let counts: Vec<Option<i32>> = rows.iter().map(|row| row.failures.map(|it| it.0)).collect();
-    let at: Vec<Option<i64>> = rows.iter().map(|row| row.failures.map(|it| it.1)).collect();
-    let delays: Vec<Option<i64>> = rows.iter().map(|row| row.failures.map(|it| it.2)).collect();
+    let failures = || rows.iter().map(|row| row.failures);
+    let counts: Vec<Option<i32>> = failures().map(|it| Some(it?.count)).collect();
+    let at: Vec<Option<i64>> = failures().map(|it| Some(it?.last_failure_ms)).collect();
+    let delays: Vec<Option<i64>> = failures().map(|it| Some(it?.last_delay_ms)).collect();
     let ended: Vec<Option<String>> = rows
         .iter()
         .map(|row| row.ended.map(str::to_owned))
@@ -71,16 +82,16 @@ pub async fn upsert(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), 
 }
 
 /// Writes rows of last nodes. The last row of each processor counts.
-pub async fn upsert_localities(
+pub async fn upsert_last_hosts(
     tx: &mut PgConnection,
-    rows: &[LocalityRow],
+    rows: &[LastHostRow],
 ) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
-    let key = |row: &LocalityRow| (row.user.clone(), row.service.clone(), row.processor.clone());
-    let last: BTreeMap<_, &LocalityRow> = rows.iter().map(|row| (key(row), row)).collect();
-    let rows: Vec<&LocalityRow> = last.into_values().collect();
+    let key = |row: &LastHostRow| (row.user.clone(), row.service.clone(), row.processor.clone());
+    let last: BTreeMap<_, &LastHostRow> = rows.iter().map(|row| (key(row), row)).collect();
+    let rows: Vec<&LastHostRow> = last.into_values().collect();
     let users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
     let services: Vec<String> = rows.iter().map(|row| row.service.clone()).collect();
     let processors: Vec<String> = rows.iter().map(|row| row.processor.clone()).collect();
@@ -103,7 +114,7 @@ pub async fn upsert_localities(
 }
 
 /// Forgets services that are no longer readable, by user and name.
-pub async fn delete_localities(
+pub async fn delete_last_hosts(
     tx: &mut PgConnection,
     deleted: &[(String, String)],
 ) -> Result<(), sqlx::Error> {
@@ -143,9 +154,9 @@ pub async fn load_all(tx: &mut PgConnection) -> Result<Vec<StoredProcessor>, sql
     .await
 }
 
-pub async fn load_localities(tx: &mut PgConnection) -> Result<Vec<LocalityRow>, sqlx::Error> {
+pub async fn load_last_hosts(tx: &mut PgConnection) -> Result<Vec<LastHostRow>, sqlx::Error> {
     sqlx::query_as!(
-        LocalityRow,
+        LastHostRow,
         r#"select user_name as "user", service, processor, node, at_ms from locality
             order by user_name, service, processor"#
     )

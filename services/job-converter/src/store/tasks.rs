@@ -1,4 +1,4 @@
-//! Outcomes, counted attempts and leases of tasks.
+//! Rows of tasks: outcomes, counted attempts and leases.
 
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
@@ -43,6 +43,7 @@ pub struct LeaseRow {
     pub tasks: String,
 }
 
+/// Returns one column of the rows, as the array that a statement takes.
 fn column<R, T>(rows: &[R], field: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(field).collect()
 }
@@ -136,7 +137,7 @@ pub async fn delete_leases(tx: &mut PgConnection, deleted: &[String]) -> Result<
 }
 
 /// Returns the outcomes of a job by task number, starting at `from`.
-pub async fn outcomes(
+pub async fn load_outcomes(
     pool: &PgPool,
     job: Uuid,
     from: i64,

@@ -1,4 +1,5 @@
-//! Submitted work, its end, and the tokens of its runners.
+//! Rows of submitted work, with its changes, its cancellation and its end. Also the tokens of its
+//! runners.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ pub struct Submitted {
 }
 
 /// A changed service.
-pub struct AmendedRow {
+pub struct ChangedServiceRow {
     pub id: Uuid,
     /// The changed request as JSON.
     pub submission: String,
@@ -127,11 +128,14 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
 }
 
 /// Writes changed services. The last change of each service counts.
-pub async fn amend(tx: &mut PgConnection, rows: &[AmendedRow]) -> Result<(), sqlx::Error> {
+pub async fn update_services(
+    tx: &mut PgConnection,
+    rows: &[ChangedServiceRow],
+) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
-    let last: BTreeMap<Uuid, &AmendedRow> = rows.iter().map(|row| (row.id, row)).collect();
+    let last: BTreeMap<Uuid, &ChangedServiceRow> = rows.iter().map(|row| (row.id, row)).collect();
     let ids: Vec<Uuid> = last.keys().copied().collect();
     let texts: Vec<String> = last.values().map(|row| row.submission.clone()).collect();
     let generations: Vec<i32> = last.values().map(|row| row.generation).collect();
@@ -207,7 +211,7 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
         .map(drop)
 }
 
-/// Deletes work. Its history is deleted piece by piece later.
+/// Deletes work. Its history is deleted later, in small batches.
 pub async fn delete(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
     if ids.is_empty() {
         return Ok(());
@@ -230,7 +234,7 @@ pub struct TimelineStart {
     pub revision: i64,
 }
 
-pub async fn timeline_start(
+pub async fn load_timeline_start(
     pool: &sqlx::PgPool,
     id: Uuid,
 ) -> Result<Option<TimelineStart>, sqlx::Error> {
@@ -249,7 +253,7 @@ pub struct CurrentSubmission {
     pub generation: i32,
 }
 
-pub async fn current_submission(
+pub async fn load_current_submission(
     pool: &sqlx::PgPool,
     id: Uuid,
 ) -> Result<Option<CurrentSubmission>, sqlx::Error> {

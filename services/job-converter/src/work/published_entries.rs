@@ -8,7 +8,7 @@ use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_job_converter_api::{
     DemandEntry, ProcessView, Refusal, TaskCounts, WorkState, WorkView,
 };
-use hayward_job_converter_domain::{State, compute_demand, status};
+use hayward_job_converter_domain::{OpenWorkState, compute_demand};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
 use hayward_vocabulary::launch::{ENGINE, mount_resource};
 use hayward_vocabulary::resources::GIB;
@@ -244,16 +244,16 @@ pub fn wire_name<T: serde::Serialize>(value: &T) -> String {
 /// Returns the view of open work.
 pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     let facts = work.facts(false);
-    let (state, reason) = match status(&facts) {
-        State::Running => (
+    let (state, reason) = match OpenWorkState::from_facts(&facts) {
+        OpenWorkState::Running => (
             WorkState::Running,
             running_reason(work, facts.running, verdict),
         ),
-        State::Stopping | State::Gone => (
+        OpenWorkState::Stopping | OpenWorkState::Cancelled => (
             WorkState::Stopping,
             Some("cancelled; its processes are ending".to_owned()),
         ),
-        State::Waiting | State::Refused => {
+        OpenWorkState::Waiting | OpenWorkState::Refused => {
             (WorkState::Waiting, Some(waiting_reason(work, verdict)))
         }
     };
@@ -420,7 +420,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::work::intake::Origin;
+    use crate::work::prepared_work::Origin;
 
     fn service_of_four() -> Work {
         let submission = json!({ "command": ["/bin/true"], "instances": 4 });

@@ -1,5 +1,5 @@
-//! Conversions for the processors of services. A submission becomes processor settings, and the
-//! state machine becomes demand, environment and views. The functions are pure.
+//! Conversions for the processors of services: from a submission to processor settings, and from
+//! the state machine to demand, environment, views and rows. The functions are pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use hayward_job_converter_api::service_processors::{
 };
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_domain::service_processors::{
-    Failover, FailureRecord, Processor as DomainProcessor, ProcessorEnd, ProcessorId,
+    Failover, FailureRecord, Processor as DomainProcessor, ProcessorId, ProcessorOutcome,
     ProcessorSettings, Processors, Retries, State,
 };
 use hayward_vocabulary::{Apart, NodeName, Processor, Role, Timestamp};
@@ -31,7 +31,7 @@ pub fn processor_settings(service: &ServiceSubmission) -> ProcessorSettings {
     }
 }
 
-pub fn from_work(spec: &WorkSpec) -> Option<Box<Processors>> {
+pub fn new_processors(spec: &WorkSpec) -> Option<Box<Processors>> {
     match spec {
         WorkSpec::Service(service) => Some(Box::new(Processors::new(processor_settings(service)))),
         _ => None,
@@ -89,7 +89,8 @@ impl Work {
         })
     }
 
-    /// Returns the time that orders a slot. Actives sort before their standbys.
+    /// Returns the submission time in the demand of a slot. The scheduler serves older demand
+    /// first, so standbys get a slightly later time than their actives.
     pub fn demand_order_time(&self, slot: usize) -> Timestamp {
         let standby = self
             .processor_id(slot)
@@ -156,11 +157,11 @@ impl Work {
                 .or(processor.last_host())
                 .cloned(),
             allocation: occupant.map(|occupant| occupant.allocation.clone()),
-            wanted_host: processor.wanted_host().cloned(),
-            failures: processor.record().map(failure_view),
+            wanted_host: processor.requested_host().cloned(),
+            failures: processor.failures().map(failure_view),
             failover: processor.failover().map(|failover| FailoverView {
-                lost: failover.key.clone(),
-                used: failover.used.iter().cloned().collect(),
+                lost: failover.lost_allocation.clone(),
+                used: failover.tried_hosts.iter().cloned().collect(),
                 waits_for: failover.waits_for.map(|standby| self.slot_id(standby)),
             }),
         }
@@ -196,27 +197,31 @@ fn failure_view(record: &FailureRecord) -> FailureView {
     }
 }
 
-/// Returns the column value for the end of a processor.
-pub fn end_name(over: ProcessorEnd) -> &'static str {
-    match over {
-        ProcessorEnd::Failed => "failed",
-        ProcessorEnd::Completed => "completed",
+/// Returns the column value of the outcome of a processor.
+pub fn outcome_name(outcome: ProcessorOutcome) -> &'static str {
+    match outcome {
+        ProcessorOutcome::Failed => "failed",
+        ProcessorOutcome::Completed => "completed",
     }
 }
 
-pub fn end_from_name(name: &str) -> ProcessorEnd {
+/// Parses the column value of the outcome of a processor.
+pub fn outcome_from_name(name: &str) -> ProcessorOutcome {
     match name {
-        "completed" => ProcessorEnd::Completed,
-        _ => ProcessorEnd::Failed,
+        "completed" => ProcessorOutcome::Completed,
+        _ => ProcessorOutcome::Failed,
     }
 }
 
 /// A failover as stored in its row.
 #[derive(Serialize, Deserialize)]
 struct StoredFailover {
-    key: Option<hayward_vocabulary::AllocationId>,
-    used: std::collections::BTreeSet<NodeName>,
-    used_standbys: std::collections::BTreeSet<hayward_vocabulary::AllocationId>,
+    #[serde(rename = "key")]
+    lost_allocation: Option<hayward_vocabulary::AllocationId>,
+    #[serde(rename = "used")]
+    tried_hosts: std::collections::BTreeSet<NodeName>,
+    #[serde(rename = "used_standbys")]
+    tried_standbys: std::collections::BTreeSet<hayward_vocabulary::AllocationId>,
     #[serde(rename = "asked")]
     requested: Option<NodeName>,
     waits_for: Option<usize>,
@@ -225,9 +230,9 @@ struct StoredFailover {
 pub fn failover_text(failover: &Failover) -> Option<String> {
     let failover = failover.clone();
     let stored = StoredFailover {
-        key: failover.key,
-        used: failover.used,
-        used_standbys: failover.used_standbys,
+        lost_allocation: failover.lost_allocation,
+        tried_hosts: failover.tried_hosts,
+        tried_standbys: failover.tried_standbys,
         requested: failover.requested,
         waits_for: failover.waits_for,
     };
@@ -237,11 +242,11 @@ pub fn failover_text(failover: &Failover) -> Option<String> {
 pub fn failover_from_text(text: &str) -> Result<Failover, serde_json::Error> {
     let stored: StoredFailover = serde_json::from_str(text)?;
     Ok(Failover {
-        used: stored.used,
-        used_standbys: stored.used_standbys,
+        tried_hosts: stored.tried_hosts,
+        tried_standbys: stored.tried_standbys,
         requested: stored.requested,
         waits_for: stored.waits_for,
-        ..Failover::new(stored.key)
+        ..Failover::new(stored.lost_allocation)
     })
 }
 
@@ -252,8 +257,8 @@ mod tests {
     #[test]
     fn a_failover_is_restored_from_its_stored_text() {
         let mut failover = Failover::new(Some("alc_1".parse().unwrap()));
-        failover.used.insert("n1".parse().unwrap());
-        failover.used_standbys.insert("alc_2".parse().unwrap());
+        failover.tried_hosts.insert("n1".parse().unwrap());
+        failover.tried_standbys.insert("alc_2".parse().unwrap());
         failover.requested = Some("n1".parse().unwrap());
         failover.waits_for = Some(3);
         let read = failover_from_text(&failover_text(&failover).unwrap()).unwrap();

@@ -14,8 +14,9 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::launch::{MIN_USER_ID, MOUNT_PREFIX, Mount, is_plain_path};
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
+/// Maximum number of tasks of one job.
 pub const MAX_TASKS: u64 = 10_000_000;
-pub const MAX_VECTORS: usize = 100_000;
+pub const MAX_ARGUMENT_VECTORS: usize = 100_000;
 pub const MAX_LABELS: usize = 64;
 pub const MAX_VARIABLES: usize = 1_024;
 pub const MAX_NODES: usize = 10_000;
@@ -31,15 +32,17 @@ const MAX_NAME_LENGTH: usize = 256;
 const MAX_QUEUE_LENGTH: usize = 1_300;
 const MAX_EXTRAS: usize = 32;
 const MAX_MOUNTS: usize = 16;
-/// Limits of 64 TiB of memory and 65,536 CPUs. They exceed any node, and are far from overflow.
+/// Limit of 64 TiB of memory. It exceeds any node, and sums of it do not overflow.
 const MAX_MEMORY: u64 = 1 << 46;
+/// Limit of 65,536 CPUs or GPUs, in thousandths.
 const MAX_MILLI_CPU: u64 = 1 << 26;
 /// Maximum number of faults. It limits the response to a long list of invalid values.
 const MAX_FAULTS: usize = 100;
 
-pub use amounts::amounts;
-pub use orchestrator_map_entry::orchestrated;
+pub use amounts::amount_faults;
+pub use orchestrator_map_entry::map_entry_faults;
 
+/// Collects the faults of one submission.
 #[derive(Default)]
 struct Faults(Vec<FieldFault>);
 
@@ -91,7 +94,8 @@ impl Faults {
         }
     }
 
-    /// Checks only the form. The policy decides which queues exist.
+    /// Checks only the form of `queue`, `pool` and `priority`. The policy decides which queues
+    /// exist.
     fn check_queue(
         &mut self,
         class: Option<&String>,
@@ -230,6 +234,7 @@ impl Faults {
         });
     }
 
+    /// Checks the reaction to an unreachable node, and the disruption limit.
     fn check_disruption(&mut self, choice: Option<UnreachableChoice>, limit: Option<u64>) {
         if let Some(WhenUnreachable::ReplaceAfter { ms }) = choice.map(UnreachableChoice::meaning) {
             let field = match choice {
@@ -260,16 +265,16 @@ impl Faults {
             }
             Tasks::Arguments(vectors) => {
                 self.check(
-                    (1..=MAX_VECTORS).contains(&vectors.len()),
+                    (1..=MAX_ARGUMENT_VECTORS).contains(&vectors.len()),
                     "/tasks/arguments",
                     || {
                         format!(
-                            "must be 1 to {MAX_VECTORS} argument vectors; split the job, or use \
-                             `count` and let each task look up its arguments by its number"
+                            "must be 1 to {MAX_ARGUMENT_VECTORS} argument vectors; split the job, \
+                             or use `count` and let each task look up its arguments by its number"
                         )
                     },
                 );
-                for (index, arguments) in vectors.iter().enumerate().take(MAX_VECTORS) {
+                for (index, arguments) in vectors.iter().enumerate().take(MAX_ARGUMENT_VECTORS) {
                     self.check_arguments(&format!("/tasks/arguments/{index}"), arguments);
                 }
             }
@@ -286,7 +291,7 @@ impl Faults {
 }
 
 /// Returns the faults of a program. `directory_at` is the JSON pointer of the working directory.
-pub fn program(
+pub fn program_faults(
     command: &[String],
     environment: &BTreeMap<String, String>,
     directory: Option<&String>,
@@ -300,13 +305,13 @@ pub fn program(
 }
 
 /// Returns the faults of a map of texts.
-pub fn map(pointer: &str, map: &BTreeMap<String, String>, limit: usize) -> Vec<FieldFault> {
+pub fn map_faults(pointer: &str, map: &BTreeMap<String, String>, limit: usize) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     faults.check_map(pointer, map, limit);
     faults.0
 }
 
-pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
+pub fn check_job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.check_names(job.name.as_ref(), job.class.as_ref());
     faults.check_queue(job.class.as_ref(), (&job.queue, &job.pool, job.priority));
@@ -342,7 +347,7 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     faults.into_result()
 }
 
-pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
+pub fn check_service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.check_names(service.name.as_ref(), service.class.as_ref());
     let queue_fields = (&service.queue, &service.pool, service.priority);
@@ -365,14 +370,14 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.check_environment(&service.environment);
     faults.check_directory(service.working_directory.as_ref());
     faults.check_size(service.size.as_ref());
-    service_processors::check(&mut faults, service);
+    service_processors::check_processor_settings(&mut faults, service);
     faults.check_disruption(service.when_unreachable, service.disruption_limit);
     faults.check_machines(&service.machines);
     faults.check_map("/labels", &service.labels, MAX_LABELS);
     faults.into_result()
 }
 
-pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldFault>> {
+pub fn check_reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.check_names(reservation.name.as_ref(), reservation.class.as_ref());
     faults.check_size(reservation.size.as_ref());
@@ -381,6 +386,7 @@ pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldF
     faults.into_result()
 }
 
+/// Returns the response for a submission with faults.
 pub fn into_problem(faults: Vec<FieldFault>) -> Problem {
     faults.into_iter().fold(
         Problem::new(Code::Invalid, "some fields are invalid"),

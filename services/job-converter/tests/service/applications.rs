@@ -1,25 +1,23 @@
-//! The application protocol over REST, with a fake scheduler. Applications belong to ann, and ticks
-//! are frequent.
+//! Tests of applications over HTTP, with a fake scheduler: submission, removal, pools and
+//! transitions. The applications belong to the user ann, and the service ticks often.
 
-#[path = "applications/bulk.rs"]
-mod bulk;
-#[path = "applications/ends.rs"]
-mod ends;
+#[path = "applications/bulk_tasks.rs"]
+mod bulk_tasks;
+#[path = "applications/completion_and_failure.rs"]
+mod completion_and_failure;
 #[path = "applications/gangs.rs"]
 mod gangs;
 #[path = "applications/limits.rs"]
 mod limits;
-#[path = "applications/placement.rs"]
-mod placement;
-#[path = "applications/tasks.rs"]
-mod tasks;
+#[path = "applications/placement_constraints.rs"]
+mod placement_constraints;
+#[path = "applications/task_lifecycle.rs"]
+mod task_lifecycle;
 #[path = "applications/visibility.rs"]
 mod visibility;
 
 use hayward_job_converter_api::DemandEntry;
-use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
-};
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted, TransitionResult};
 use hayward_rm_scheduler_api::WaitReason;
 use hayward_service::client::{Client, ClientError};
 use hayward_testkit::until;
@@ -109,6 +107,7 @@ impl Fixture {
             let demand = self.demand().await.into_values();
             let asks_for_admission = |it: &DemandEntry| {
                 let part = it.work.as_str().rsplit_once('.');
+                // The work id of such a request ends with `.q`.
                 part.is_some_and(|(_, part)| part == "q")
             };
             let mut request = demand.filter(asks_for_admission);
@@ -148,7 +147,6 @@ pub fn expect_problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u1
     (status, serde_json::to_value(problem).unwrap())
 }
 
-/// A user sees only own applications, and operators see all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_submission_lists_its_ignored_fields() {
     let fixture = fixture().await;
@@ -160,28 +158,6 @@ async fn a_second_submission_lists_its_ignored_fields() {
         put_application(&ann, "app00001", &json!({ "queueName": "root.other" })).await;
     assert_eq!((status, view.queue_name.as_str()), (200, "root.a"));
     assert_eq!(view.ignored_fields, ["queueName"]);
-
-    let bob = fixture.user("bob");
-    let call = bob.call(Method::PUT, "/v1/applications/app00001");
-    let refused = call.body(&json!({})).answer::<ApplicationView>().await;
-    assert_eq!(expect_problem(refused).0, 409);
-    let refused = bob
-        .get::<ApplicationView>("/v1/applications/app00001")
-        .await;
-    assert_eq!(expect_problem(refused).0, 404);
-    put_application(&bob, "bobs", &json!({})).await;
-    let own: ApplicationList = bob.get("/v1/applications").await.unwrap();
-    assert_eq!(own.items.len(), 1);
-    let olga = fixture.client("olga", &[hayward_service::auth::Scope::Operator]);
-    let page: ApplicationList = olga.get("/v1/applications?limit=1").await.unwrap();
-    let cursor = page.next_cursor.unwrap();
-    let path = format!("/v1/applications?limit=1&cursor={cursor}");
-    let next_page: ApplicationList = olga.get(&path).await.unwrap();
-    let ids = [&page.items[0].id, &next_page.items[0].id];
-    assert_eq!(
-        (ids, next_page.next_cursor),
-        ([&"app00001".to_owned(), &"bobs".to_owned()], None)
-    );
 }
 
 /// A waiting task prevents a removal, but an ended one does not.
@@ -327,4 +303,18 @@ async fn a_refused_transition_has_its_reason() {
         .answer::<TransitionResult>()
         .await;
     assert_eq!(expect_problem(missing).0, 404);
+}
+
+/// Other implementations of the protocol bypass all rules for this tag. Hayward ignores the tag.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_requests_a_recovery_queue_gets_a_warning() {
+    let fixture = fixture().await;
+    let tags = json!({ "tags": { "application.create.force": "true" } });
+    let (status, view) = put_application(&fixture.user("ann"), "app", &tags).await;
+    assert_eq!(status, 201);
+    assert!(
+        view.warnings[0]
+            .message
+            .contains("application.create.force")
+    );
 }

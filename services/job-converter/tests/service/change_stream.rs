@@ -110,7 +110,7 @@ async fn a_long_poll_answers_with_the_next_change() {
 
 /// An error is a response with a problem document, not an event (A7).
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
+async fn an_invalid_request_for_changes_is_refused_with_a_problem_document() {
     let fixture = Fixture::new().await;
     let (ann, now) = (
         fixture.user("ann"),

@@ -30,7 +30,8 @@ pub struct FakeScheduler {
 
 type Shared = (Uuid, Arc<watch::Sender<Publications>>);
 
-async fn publication(
+/// Answers a long poll of a publication, always with all entries.
+async fn answer_publication(
     State((lineage, publications)): State<Shared>,
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
@@ -60,7 +61,7 @@ impl FakeScheduler {
             ..Publications::default()
         }));
         let router = Router::new()
-            .route("/v1/{name}/publication", get(publication))
+            .route("/v1/{name}/publication", get(answer_publication))
             .with_state((lineage, publications.clone()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

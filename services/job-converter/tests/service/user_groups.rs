@@ -1,4 +1,4 @@
-//! Tests that the groups of a token are in the demand of its submissions.
+//! Tests that the groups in the token of a user are in the demand of the user's submissions.
 
 use hayward_job_converter_api::submission::Submitted;
 use hayward_rm_scheduler_api::WaitReason;

@@ -1,4 +1,5 @@
-//! Tests how work waits, is held back, is cancelled and ends.
+//! Tests of the life of jobs, services and reservations: they wait, are held back, are refused, are
+//! cancelled and end.
 
 use hayward_job_converter_api::{Explanation, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationState, WaitReason};

@@ -1,5 +1,6 @@
 //! State of an application in the core: asks, allocations, gang and timers. An *ask* is the request
-//! of one task or placeholder for an allocation.
+//! of one task or placeholder for an allocation. A *placeholder* is space held for a task of a task
+//! group before that task exists.
 //!
 //! Usage is always computed from the allocations. No sum is stored.
 
@@ -12,11 +13,12 @@ use crate::core::gang::GroupCounters;
 use crate::core::{self, Event, State};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
-use crate::no_change_reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refusal};
 use crate::state_log::StateLog;
 use crate::timers::{ArmedTimers, Timer};
 
-/// An application without its asks and allocations, as stored in its row.
+/// The head of an application: its state without the asks and allocations, which have rows of their
+/// own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub submission: Submission,
@@ -112,14 +114,14 @@ pub struct Transition {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    pub refused: Option<Refused>,
+    pub refusal: Option<Refusal>,
     pub transitions: Vec<Transition>,
     pub effects: Vec<Effect>,
 }
 
 impl Step {
-    pub fn applied(&self) -> bool {
-        self.refused.is_none()
+    pub fn is_applied(&self) -> bool {
+        self.refusal.is_none()
     }
 
     pub(super) fn send(&mut self, message: ToFront) {
@@ -165,6 +167,7 @@ impl Application {
         }
     }
 
+    /// Applies one input. The result has the transitions and effects, or the reason of a refusal.
     pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
         let mut step = Step::default();
         let result = match input {
@@ -179,21 +182,22 @@ impl Application {
             }
             Input::Tick => self.tick(now, &mut step),
         };
-        step.refused = result.err();
+        step.refusal = result.err();
         step
     }
 
-    pub(super) fn refusal(&self, reason: Reason, event: &impl std::fmt::Debug) -> Refused {
-        Refused::new(reason, event, &self.head.state)
+    pub(super) fn refusal(&self, reason: Reason, event: &impl std::fmt::Debug) -> Refusal {
+        Refusal::new(reason, event, &self.head.state)
     }
 
-    /// Applies an event, then logs and announces the transition. Rejected is not announced.
+    /// Applies an event, then logs the transition and sends the new state to the frontend. The
+    /// state Rejected has a message of its own.
     pub(super) fn fire(
         &mut self,
         event: Event,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let from = self.head.state;
         let Some(to) = core::next(from, event) else {
             return Err(self.refusal(Reason::NotLegalHere, &event));
@@ -284,11 +288,11 @@ impl Application {
             State::Accepted | State::Running | State::Completing
         );
         let asks = self.pending.values();
-        asks.filter(move |ask| accepts_asks && !self.is_replaceable(ask))
+        asks.filter(move |ask| accepts_asks && !self.can_replace_placeholder(ask))
     }
 
     /// Advances the state after an ask or allocation was removed.
-    pub(super) fn advance_state(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn advance_state(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         let is_empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {
             self.head.timers.clear(Timer::Placeholder);

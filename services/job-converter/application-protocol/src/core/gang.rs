@@ -1,9 +1,12 @@
-//! The gang of an application: counters per group, missing members, and the minimum that holds once
-//! the gang was complete (I13).
+//! The gang of an application: counters per group, missing members, and the minimum that must hold
+//! from the time when the gang is complete (I13).
 //!
-//! A member that ended by itself is fulfilled. A placeholder that the owner returned reduces the
-//! minimum by one. A placeholder that timed out, or was too small for its task, waives the minimum
-//! of its group. Only lost members are repaired: they get new placeholders.
+//! The end of a member changes the minimum as follows:
+//!
+//! - A task that succeeded still counts as a member.
+//! - A placeholder that the owner returned reduces the minimum by one.
+//! - A placeholder that timed out, or was too small for its task, waives the minimum of its group.
+//! - A lost member is missing. A repair creates a placeholder for it.
 
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_SHORT;
-use crate::gang_admission::{MemberRequest, Placed};
+use crate::gang_admission::{MemberPlacement, MemberRequest};
 use crate::gang_policy::{Admission, WhenShort};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination, ToFront};
-use crate::no_change_reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refusal};
 use crate::task::Task;
 use crate::task_groups::{TaskGroup, placeholder_size};
 use crate::timers::Timer;
@@ -24,14 +27,12 @@ use crate::waiting_gangs::WaitingGang;
 /// A gang that holds only a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncompleteGang {
-    /// Number of its members.
-    pub has: u64,
-    /// Number of missing members.
-    pub lacks: u64,
+    pub live_members: u64,
+    pub missing_members: u64,
     /// Whether the gang was complete and lost members.
     pub formed: bool,
     /// Deadline of the repair, after which the gang is released. `None` if no deadline applies.
-    pub until: Option<Timestamp>,
+    pub repair_deadline: Option<Timestamp>,
 }
 
 /// Counters of one task group.
@@ -73,9 +74,9 @@ impl Application {
         }
     }
 
-    /// Returns true if a placeholder may still serve this ask. An ask of an unknown group is placed
-    /// normally.
-    pub fn is_replaceable(&self, ask: &Ask) -> bool {
+    /// Returns true if the task of this ask may still replace a placeholder of its group. Other
+    /// asks are placed normally.
+    pub fn can_replace_placeholder(&self, ask: &Ask) -> bool {
         let name = ask.group.as_ref();
         let group = name.and_then(|name| self.head.groups.get(name));
         !ask.placeholder && group.is_some_and(|group| group.replaceable() > 0)
@@ -109,7 +110,7 @@ impl Application {
         &mut self,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let has_placeholder = self.placeholders().next().is_some();
         if self.head.state == State::Accepted && has_placeholder && self.is_complete() {
             self.fire(Event::Run, now, step)?;
@@ -127,6 +128,7 @@ impl Application {
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
+    /// Returns the number of members that the group lacks to its minimum.
     fn missing_members(&self, group: &TaskGroup) -> u32 {
         let counters = self.head.groups.get(&group.name);
         let counters = counters.copied().unwrap_or_default();
@@ -170,14 +172,15 @@ impl Application {
         }
         let groups = || self.head.submission.task_groups.iter();
         let incomplete_gang = IncompleteGang {
-            has: groups()
+            live_members: groups()
                 .map(|it| u64::from(self.count_live_members(&it.name)))
                 .sum(),
-            lacks: groups().map(|it| u64::from(self.missing_members(it))).sum(),
+            missing_members: groups().map(|it| u64::from(self.missing_members(it))).sum(),
             formed,
-            until: self.head.timers.due(Timer::GangRepair),
+            repair_deadline: self.head.timers.due(Timer::GangRepair),
         };
-        (incomplete_gang.has > 0 && incomplete_gang.lacks > 0).then_some(incomplete_gang)
+        (incomplete_gang.live_members > 0 && incomplete_gang.missing_members > 0)
+            .then_some(incomplete_gang)
     }
 
     /// Returns the members that an incomplete gang asks for. In atomic mode, there are none until
@@ -208,7 +211,7 @@ impl Application {
     }
 
     /// Returns the gang's entry among the waiting gangs.
-    pub fn waiting_entry(&self, path: Vec<String>) -> Option<WaitingGang> {
+    pub fn waiting_entry(&self, queue_path: Vec<String>) -> Option<WaitingGang> {
         let lost = self.lost_members();
         let is_repair = !lost.is_empty();
         let wanted = if is_repair {
@@ -218,65 +221,67 @@ impl Application {
         };
         (!wanted.is_empty()).then(|| WaitingGang {
             app: self.head.submission.id.clone(),
-            repair: is_repair,
+            is_repair,
             since: self.head.submitted_at,
             // A partial repair would hold some members and wait for others, so repairs are atomic.
             mode: match self.head.submission.policy.admission {
                 Admission::Partial if !is_repair => Admission::Partial,
                 _ => Admission::Atomic,
             },
-            path,
+            queue_path,
             wanted,
         })
     }
 
     /// Binds placements to pending placeholders. A repair creates new placeholders.
-    pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
+    pub fn bind(&mut self, placed: &[MemberPlacement], now: Timestamp) -> Step {
         let mut step = Step::default();
         let is_repair = !self.lost_members().is_empty();
-        for placed_part in placed {
-            for _ in 0..placed_part.count {
+        for placement in placed {
+            for _ in 0..placement.count {
                 let result = if is_repair {
-                    self.repair_member(placed_part, now, &mut step)
+                    self.repair_member(placement, now, &mut step)
                 } else {
-                    self.bind_one(placed_part, now, &mut step)
+                    self.bind_one(placement, now, &mut step)
                 };
                 if let Err(refused) = result {
-                    step.refused = Some(refused);
+                    step.refusal = Some(refused);
                     return step;
                 }
             }
         }
-        step.refused = self.check_minimum(now, &mut step).err();
+        step.refusal = self.check_minimum(now, &mut step).err();
         step
     }
 
+    /// Gives a pending placeholder of the group its allocation.
     fn bind_one(
         &mut self,
-        placed_part: &Placed,
+        placement: &MemberPlacement,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let mut asks = self.pending.values();
-        let group_asks =
-            asks.find(|it| it.placeholder && it.group.as_ref() == Some(&placed_part.group));
-        let Some(key) = group_asks.map(|ask| ask.key.clone()) else {
+        let ask = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&placement.group));
+        let Some(key) = ask.map(|ask| ask.key.clone()) else {
             return Err(self.refusal(Reason::UnknownTask, &"Bind"));
         };
-        self.on_placed(&key, placed_part.node.clone(), now, step)
+        self.on_placed(&key, placement.node.clone(), now, step)
     }
 
+    /// Creates a placeholder with an allocation for a lost member.
     fn repair_member(
         &mut self,
-        placed_part: &Placed,
+        placement: &MemberPlacement,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let submission = &self.head.submission;
         let mut groups = submission.task_groups.iter();
-        let Some(group) = groups.find(|it| it.name == placed_part.group) else {
+        let Some(group) = groups.find(|it| it.name == placement.group) else {
             return Err(self.refusal(Reason::UnknownTask, &"Repair"));
         };
+        // The id has a limited length, so long application ids are shortened.
         let app: String = submission.id.as_str().chars().take(40).collect();
         let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
             .expect("a prefix, a valid id and a number form a valid id");
@@ -288,11 +293,11 @@ impl Application {
         self.head.timers.arm(Timer::Placeholder, due);
         step.send(ToFront::Repaired {
             ask: ask.clone(),
-            node: placed_part.node.clone(),
+            node: placement.node.clone(),
         });
         let allocation = Allocation {
             ask,
-            node: placed_part.node.clone(),
+            node: placement.node.clone(),
             since: now,
             released: None,
             successor: None,
@@ -302,7 +307,7 @@ impl Application {
     }
 
     /// Detects whether the gang became complete, lost its minimum, or regained it.
-    pub(super) fn check_minimum(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn check_minimum(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         let groups = &self.head.submission.task_groups;
         if !self.head.formed && !groups.is_empty() {
             let is_complete = groups.iter().all(|group| self.missing_members(group) == 0);
@@ -336,7 +341,7 @@ impl Application {
     }
 
     /// Releases the gang as one event (I13).
-    pub(super) fn release_gang(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn release_gang(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         let message = format!(
             "{GANG_SHORT}: members lost of {}",
             self.incomplete_groups().join(", ")
@@ -357,7 +362,7 @@ impl Application {
         is_selected: impl Fn(&Ask) -> bool,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let termination = Termination::Timeout;
         let mut keys = Vec::new();
         for (key, allocation) in &mut self.allocations {

@@ -1,4 +1,4 @@
-//! Effects of due timers in the core.
+//! Handles due timers of the core, and ends applications without tasks.
 
 use hayward_vocabulary::Timestamp;
 
@@ -6,11 +6,11 @@ use crate::core::application::{Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_TIMEOUT;
 use crate::gang_policy::Style;
-use crate::no_change_reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refusal};
 use crate::timers::Timer;
 
 impl Application {
-    pub(super) fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         while let Some(timer) = self.head.timers.pop_due(now) {
             match timer {
                 Timer::Placeholder => self.on_gang_timeout(now, step)?,
@@ -33,7 +33,7 @@ impl Application {
     }
 
     /// Ends placeholders and their asks after a timeout. Real tasks are not affected.
-    fn on_gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn on_gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         let has_real_ask = self.pending.values().any(|ask| !ask.placeholder);
         if self.lacks_successors() && !has_real_ask && !self.has_real_task() {
             // The gang was repaired, but its owner sent no task.
@@ -57,7 +57,7 @@ impl Application {
 
     /// Ends an application without tasks, or with placeholders only. It then completes and expires
     /// like any other.
-    pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         let is_active = matches!(
             self.head.state,
             State::New | State::Accepted | State::Running
@@ -72,7 +72,7 @@ impl Application {
     }
 
     /// Releases unused placeholders. The state Completed follows their confirmation.
-    fn on_completing_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn on_completing_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         if self.head.state != State::Completing {
             return Ok(());
         }

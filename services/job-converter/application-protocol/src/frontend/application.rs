@@ -13,11 +13,11 @@ use crate::frontend::{self, Event, State};
 use crate::ids::{self, AppId, TaskId};
 use crate::messages::{Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
-use crate::no_change_reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refusal};
 use crate::state_log::StateLog;
 use crate::task::{self, Task};
 
-/// An application without its tasks, as stored in its row.
+/// The head of an application: its state without the tasks, which have rows of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub id: AppId,
@@ -99,14 +99,14 @@ pub enum Transition {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// Reason of the refusal. `None` if the input was applied.
-    pub refused: Option<Refused>,
+    pub refusal: Option<Refusal>,
     pub transitions: Vec<Transition>,
     pub effects: Vec<Effect>,
 }
 
 impl Step {
-    pub fn applied(&self) -> bool {
-        self.refused.is_none()
+    pub fn is_applied(&self) -> bool {
+        self.refusal.is_none()
     }
 
     pub(super) fn send(&mut self, message: ToCore) {
@@ -210,7 +210,7 @@ impl Application {
             Input::Confirmed { id } => self.on_confirmed(&id, now, &mut step),
             Input::Core(message) => self.on_core_message(message, now, &mut step),
         };
-        step.refused = result.err();
+        step.refusal = result.err();
         step
     }
 
@@ -219,10 +219,10 @@ impl Application {
         event: Event,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let from = self.head.state;
         let Some(to) = frontend::next(from, event) else {
-            return Err(Refused::new(Reason::NotLegalHere, &event, &from));
+            return Err(Refusal::new(Reason::NotLegalHere, &event, &from));
         };
         self.head.state = to;
         if from != to {
@@ -247,7 +247,7 @@ impl Application {
     }
 
     /// Handles the tick, which runs once a second.
-    fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         match self.head.state {
             State::New => {
                 self.fire(Event::Submit, now, step)?;
@@ -263,7 +263,7 @@ impl Application {
     }
 
     /// Repeats the submission after a restart.
-    fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         self.fire(Event::Recover, now, step)?;
         step.send(ToCore::Submit(self.submission()));
         Ok(())
@@ -276,7 +276,7 @@ impl Application {
         !self.head.metadata.task_groups.is_empty() && !has_started
     }
 
-    fn reserve(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn reserve(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         self.fire(Event::TryReserve, now, step)?;
         let groups = self.head.metadata.task_groups.clone();
         for group in &groups {
@@ -296,7 +296,7 @@ impl Application {
         placeholder: bool,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         for id in self.task_ids(|it| it.placeholder == placeholder && it.state == task::State::New)
         {
             self.apply_task_event(&id, task::Event::Init, now, step)?;
@@ -310,31 +310,31 @@ impl Application {
         tasks.map(|it| it.id.clone()).collect()
     }
 
-    fn complete(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn complete(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         self.fire(Event::Complete, now, step)?;
         self.complete_placeholders(now, step)
     }
 
-    /// Completes the placeholders and leaves real tasks alone.
+    /// Completes the placeholders. Real tasks are not affected.
     pub(crate) fn complete_placeholders(
         &mut self,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         for id in self.task_ids(|it| it.placeholder && !it.state.is_terminated()) {
             self.apply_task_event(&id, task::Event::Complete, now, step)?;
         }
         Ok(())
     }
 
-    /// Records the first failure and warns waiting tasks. They end as well, unless the
-    /// owner reported the failure.
+    /// Records the first failure and warns the users of waiting tasks. These tasks fail as well,
+    /// unless the owner reported the failure.
     pub(crate) fn fail(
         &mut self,
         failure: &Failure,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         self.fire(Event::Fail, now, step)?;
         self.head.failure.get_or_insert_with(|| failure.clone());
         self.complete_placeholders(now, step)?;
@@ -350,7 +350,7 @@ impl Application {
         Ok(())
     }
 
-    fn kill(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn kill(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refusal> {
         self.fire(Event::Kill, now, step)?;
         self.complete_placeholders(now, step)?;
         for id in self.task_ids(|it| !it.state.is_terminated()) {

@@ -8,7 +8,7 @@ use crate::frontend::application::{Application, Effect, Step};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
-use crate::no_change_reason::{Reason, Refused};
+use crate::no_change_reason::{Reason, Refusal};
 use crate::task::{self, Task, TaskSpec};
 
 impl Application {
@@ -17,7 +17,7 @@ impl Application {
         message: ToFront,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         match message {
             ToFront::Accepted => self.fire(Event::Accept, now, step),
             ToFront::Rejected { reason } => {
@@ -67,7 +67,7 @@ impl Application {
         message: Option<&str>,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         match state {
             CoreState::Completed => {
                 step.effects.push(Effect::Drop);
@@ -80,7 +80,7 @@ impl Application {
                 let message = message.unwrap_or("the scheduler gave up on it");
                 self.fail(&Failure::from_core_message(message), now, step)
             }
-            other => Err(Refused::new(Reason::Ignored, &other, &self.head.state)),
+            other => Err(Refusal::new(Reason::Ignored, &other, &self.head.state)),
         }
     }
 
@@ -92,7 +92,7 @@ impl Application {
         node: NodeName,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let release = ToCore::ReleaseAllocation {
             key: key.clone(),
             termination: Termination::StoppedByRm,
@@ -130,7 +130,7 @@ impl Application {
         termination: Termination,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let confirm = ToCore::Confirm {
             key: key.clone(),
             termination,
@@ -167,7 +167,7 @@ impl Application {
         termination: Termination,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let Some(task) = self.tasks.get_mut(key) else {
             return Ok(());
         };
@@ -186,9 +186,9 @@ impl Application {
         node: NodeName,
         now: Timestamp,
         step: &mut Step,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         if self.tasks.contains_key(&ask.key) {
-            return Err(Refused::new(
+            return Err(Refusal::new(
                 Reason::AlreadySo,
                 &"Repaired",
                 &self.head.state,

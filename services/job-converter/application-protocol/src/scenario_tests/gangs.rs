@@ -169,7 +169,7 @@ fn a_smaller_task_replaces_a_placeholder() {
         },
         time(15),
     );
-    assert_eq!(step.refused.unwrap().reason, Reason::HasPlaceholder);
+    assert_eq!(step.refusal.unwrap().reason, Reason::HasPlaceholder);
     let step = core.replace(&mut [space("a", size(3, 3))], time(20));
     let replacing = core::Effect::Replacing {
         ask: task_id("real"),
@@ -188,7 +188,7 @@ fn a_smaller_task_replaces_a_placeholder() {
     assert_eq!((group.count, group.replaced, group.timedout), (1, 1, 0));
     assert_eq!(core.head.state, Core::Running);
     let repeated = core.step(confirm("p", Termination::PlaceholderReplaced), time(30));
-    assert_eq!(repeated.refused.unwrap().reason, Reason::NotAllocated);
+    assert_eq!(repeated.refusal.unwrap().reason, Reason::NotAllocated);
     assert_eq!(core.used(), size(1, 1));
 }
 

@@ -1,10 +1,11 @@
-//! Properties that hold for every history of maps.
+//! Properties of every history of maps: repeated, delayed and lost maps, several orchestrators, and
+//! new lineages.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::tests::{Entry, allocation_id, job, map, mark};
+use super::tests::{Entry, allocation_id, job, map, version};
 use super::*;
 
 fn entry() -> impl Strategy<Value = Entry> {
@@ -31,7 +32,7 @@ fn histories() -> impl Strategy<Value = Vec<BTreeMap<String, Entry>>> {
 fn map_of(lineage: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
     Map {
         works: works.clone(),
-        ..map(mark(lineage, sequence), &[])
+        ..map(version(lineage, sequence), &[])
     }
 }
 
@@ -61,13 +62,13 @@ impl Mirror {
                     assert!(self.requested.remove(work).is_some() || state.get(work).is_none());
                 }
                 Step::Arrived { work } => {
-                    let piece = state.get(work).unwrap().piece.clone();
-                    assert!(self.requested.insert(work.clone(), piece).is_none());
+                    let entry = state.get(work).unwrap().entry.clone();
+                    assert!(self.requested.insert(work.clone(), entry).is_none());
                 }
-                Step::Refreshed { work } => {
-                    let piece = state.get(work).unwrap().piece.clone();
+                Step::Updated { work } => {
+                    let entry = state.get(work).unwrap().entry.clone();
                     if let Some(requested) = self.requested.get_mut(work) {
-                        *requested = piece;
+                        *requested = entry;
                     }
                 }
             }
@@ -77,7 +78,7 @@ impl Mirror {
 
 proptest! {
     #[test]
-    fn replay_changes_nothing(history in histories()) {
+    fn a_repeated_map_changes_nothing(history in histories()) {
         let mut state = MapState::default();
         for (index, works) in history.iter().enumerate() {
             state.accept(numbered_map(works, index));
@@ -113,26 +114,27 @@ proptest! {
         prop_assert_eq!(&state, &in_order);
         let last = history.last().unwrap();
         let known: BTreeMap<_, _> =
-            state.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+            state.works().iter().map(|(id, it)| (id.clone(), it.entry.clone())).collect();
         prop_assert_eq!(&known, last);
         // The steps alone give the same work, and no work requests more than its map does.
-        let requested: Vec<_> = state.works().iter().filter(|(_, it)| it.over.is_none()).collect();
+        let requested: Vec<_> =
+            state.works().iter().filter(|(_, work)| work.end_reason.is_none()).collect();
         prop_assert_eq!(mirror.requested.len(), requested.len());
         for (id, known) in requested {
-            prop_assert_eq!(mirror.requested.get(id), Some(&known.piece));
-            prop_assert!(known.piece.schedulable);
+            prop_assert_eq!(mirror.requested.get(id), Some(&known.entry));
+            prop_assert!(known.entry.schedulable);
         }
         for (id, entry) in last {
-            for (allocation, over) in &entry.processes {
+            for (allocation, is_complete) in &entry.processes {
                 let is_returned = mirror.vacated.contains(&(id.clone(), allocation.clone()));
-                prop_assert!(!over || is_returned, "{allocation} of {id} is complete");
+                prop_assert!(!is_complete || is_returned, "{allocation} of {id} is complete");
             }
         }
     }
 
     /// Several orchestrators use the same ids at the same time.
     #[test]
-    fn orchestrators_never_touch_each_others_work(
+    fn the_maps_of_one_orchestrator_never_change_the_work_of_another(
         first_history in histories(),
         second_history in histories(),
         choices in prop::collection::vec(any::<bool>(), 16),
@@ -170,14 +172,15 @@ proptest! {
         let mut state = MapState::default();
         for (number, works) in lineages.iter().enumerate() {
             let name = format!("lineage {number}");
-            state.accept(Map { works: works.clone(), ..map(mark(&name, 1), &[]) });
+            state.accept(Map { works: works.clone(), ..map(version(&name, 1), &[]) });
             for (lineage, sequence) in &late {
                 let lineage = lineage.index(lineages.len());
                 if lineage < number {
                     let before = state.clone();
-                    let old = map(mark(&format!("lineage {lineage}"), *sequence), &[("a", job())]);
+                    let old_version = version(&format!("lineage {lineage}"), *sequence);
+                    let old = map(old_version, &[("a", job())]);
                     let ignored = state.accept(old);
-                    prop_assert_eq!(ignored, Outcome::Ignored(Ignored::Superseded));
+                    prop_assert_eq!(ignored, Outcome::Ignored(IgnoredReason::Superseded));
                     prop_assert_eq!(&state, &before);
                 }
             }
@@ -197,7 +200,7 @@ proptest! {
         for (index, (works, empty, lost)) in maps.iter().enumerate() {
             let sequence = index as u64 + 1;
             if *empty {
-                state.accept(map(mark("new", sequence), &[]));
+                state.accept(map(version("new", sequence), &[]));
             } else if !lost {
                 state.accept(map_of("new", sequence, works));
             }
@@ -206,7 +209,7 @@ proptest! {
         let applied = matches!(state.accept(new), Outcome::Applied { repeated: false, .. });
         prop_assert!(applied);
         let known: BTreeMap<_, _> =
-            state.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+            state.works().iter().map(|(id, it)| (id.clone(), it.entry.clone())).collect();
         prop_assert_eq!(&known, &last);
     }
 }

@@ -1,7 +1,7 @@
 //! Failover of an active to the node of one of its standbys.
 //!
-//! A failover is identified by the lost allocation. Nodes tried in it are not tried again until it
-//! ends, which is when the active runs.
+//! The allocation that the active lost identifies the failover. The failover ends when the active
+//! runs. Until then, no node is tried twice.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use super::{Now, Placement, Processors, Timeouts};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
     /// Allocation that the active lost. `None` if it is unknown.
-    pub key: Option<AllocationId>,
-    /// Nodes that were requested.
-    pub used: BTreeSet<NodeName>,
+    pub lost_allocation: Option<AllocationId>,
+    /// Nodes that this failover has requested.
+    pub tried_hosts: BTreeSet<NodeName>,
     /// Allocations of standbys that ended for this failover, or failed to end.
-    pub used_standbys: BTreeSet<AllocationId>,
+    pub tried_standbys: BTreeSet<AllocationId>,
     /// Requested node. `None` accepts any node.
     pub requested: Option<NodeName>,
     /// Slot of the standby that must end first. `None` if the failover waits for no standby.
@@ -26,11 +26,11 @@ pub struct Failover {
 }
 
 impl Failover {
-    pub fn new(key: Option<AllocationId>) -> Self {
+    pub fn new(lost_allocation: Option<AllocationId>) -> Self {
         Self {
-            key,
-            used: BTreeSet::new(),
-            used_standbys: BTreeSet::new(),
+            lost_allocation,
+            tried_hosts: BTreeSet::new(),
+            tried_standbys: BTreeSet::new(),
             requested: None,
             waits_for: None,
             since_ms: 0,
@@ -39,8 +39,8 @@ impl Failover {
 }
 
 impl Processors {
-    /// Records that after a failure the last node of the processor is requested first. This node
-    /// then counts as tried.
+    /// Records that after a failure the last node of the processor is requested first. The
+    /// failover then counts this node as tried.
     pub(super) fn record_last_host(
         &mut self,
         slot: usize,
@@ -48,7 +48,7 @@ impl Processors {
         host: &NodeName,
     ) {
         let mut failover = Failover::new(Some(allocation.clone()));
-        failover.used.insert(host.clone());
+        failover.tried_hosts.insert(host.clone());
         failover.requested = Some(host.clone());
         self.by_slot[slot].failover = Some(failover);
         self.changed.insert(slot);
@@ -56,25 +56,33 @@ impl Processors {
 
     /// Starts a failover. Repeating it for the same loss changes nothing.
     pub(super) fn fail_over(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
-        let key = lost.map(|lost| lost.allocation.clone());
+        let lost_allocation = lost.map(|lost| lost.allocation.clone());
         let before = self.by_slot[slot].failover.take();
         let mut failover = match before {
-            Some(before) if before.key == key && key.is_some() => {
+            Some(before)
+                if lost_allocation.is_some() && before.lost_allocation == lost_allocation =>
+            {
                 self.by_slot[slot].failover = Some(before);
                 return;
             }
             // The active was lost again before it ran. The same failover continues with the nodes
             // tried so far.
-            Some(before) => Failover { key, ..before },
-            None => Failover::new(key),
+            Some(before) => Failover {
+                lost_allocation,
+                ..before
+            },
+            None => Failover::new(lost_allocation),
         };
-        failover.used.extend(lost.map(|lost| lost.host.clone()));
+        failover
+            .tried_hosts
+            .extend(lost.map(|lost| lost.host.clone()));
         self.by_slot[slot].failover = Some(failover);
         self.choose_host(slot, now);
     }
 
-    /// Chooses the next node not tried in this failover. Among several standbys, the one that runs
-    /// longest has the most state to take over. A standby on a lost node has none.
+    /// Chooses the next node that this failover has not tried: the node of the longest-running
+    /// standby, then the last node of a standby without a process, then any node. The longest-
+    /// running standby has the most state to take over.
     pub(super) fn choose_host(&mut self, slot: usize, now: Now) {
         let mut failover = self.by_slot[slot]
             .failover
@@ -82,23 +90,24 @@ impl Processors {
             .unwrap_or_else(|| Failover::new(None));
         (failover.requested, failover.waits_for) = (None, None);
         let standbys: Vec<usize> = self.settings.standbys_of(slot).collect();
-        let untried =
-            |host: &NodeName| !failover.used.contains(host) && !self.closed.contains(host);
-        let up = standbys.iter().copied().filter_map(|standby| {
+        let is_untried =
+            |host: &NodeName| !failover.tried_hosts.contains(host) && !self.closed.contains(host);
+        let running = standbys.iter().copied().filter_map(|standby| {
             let occupant = self.by_slot[standby].occupant.as_ref()?;
-            let tried = failover.used_standbys.contains(&occupant.allocation);
+            let was_tried = failover.tried_standbys.contains(&occupant.allocation);
             let since_ms = occupant
                 .up_since_ms
-                .filter(|_| untried(&occupant.host) && !tried)?;
+                .filter(|_| is_untried(&occupant.host) && !was_tried)?;
             Some((since_ms, standby))
         });
-        let longest_running = up.min().map(|(_, standby)| standby);
-        let last_known = || {
-            let mut hosts = standbys.iter().filter_map(|it| {
-                let it = &self.by_slot[*it];
-                it.last_host.clone().filter(|_| it.occupant.is_none())
+        let longest_running = running.min().map(|(_, standby)| standby);
+        let find_last_host = || {
+            let mut hosts = standbys.iter().filter_map(|standby| {
+                let standby = &self.by_slot[*standby];
+                let is_down = standby.occupant.is_none();
+                standby.last_host.clone().filter(|_| is_down)
             });
-            hosts.find(untried)
+            hosts.find(is_untried)
         };
         if let Some(standby) = longest_running {
             let Some(occupant) = self.by_slot[standby].occupant.clone() else {
@@ -109,16 +118,16 @@ impl Processors {
                 "fails over to {}, where a standby of it runs",
                 occupant.host
             );
-            failover.used.insert(occupant.host.clone());
-            failover.used_standbys.insert(occupant.allocation);
+            failover.tried_hosts.insert(occupant.host.clone());
+            failover.tried_standbys.insert(occupant.allocation);
             failover.requested = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
             self.by_slot[slot].failover = Some(failover);
             self.stop_standby(standby, now);
             self.record_event(slot, &event);
-        } else if let Some(host) = last_known() {
+        } else if let Some(host) = find_last_host() {
             let event = format!("fails over to {host}, where a standby of it was last seen");
-            failover.used.insert(host.clone());
+            failover.tried_hosts.insert(host.clone());
             failover.requested = Some(host.clone());
             self.by_slot[slot].failover = Some(failover);
             self.open_request(slot, Some(host), now, 0);
@@ -135,8 +144,8 @@ impl Processors {
 
     /// Stops a standby, so that its active can use the node.
     pub(super) fn stop_standby(&mut self, standby: usize, now: Now) {
-        if let Some(it) = self.by_slot.get_mut(standby) {
-            it.is_yielding = true;
+        if let Some(processor) = self.by_slot.get_mut(standby) {
+            processor.is_yielding = true;
         }
         if let Some(active) = self.settings.partners(standby).next()
             && let Some(failover) = &mut self.by_slot[active].failover
@@ -170,8 +179,8 @@ impl Processors {
         if has_ended {
             self.open_request(standby, None, now, 0);
         }
-        let lost = host.as_ref().is_some_and(|host| self.closed.contains(host));
-        if has_ended && lost && !is_unneeded {
+        let is_host_closed = host.as_ref().is_some_and(|host| self.closed.contains(host));
+        if has_ended && is_host_closed && !is_unneeded {
             self.choose_host(slot, now);
         } else if has_ended || is_unneeded {
             self.open_request(slot, host, now, 0);

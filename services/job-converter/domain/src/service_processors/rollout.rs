@@ -6,17 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Now, Processor, ProcessorEnd, ProcessorId, ProcessorSettings, Processors};
+use super::{Now, Processor, ProcessorId, ProcessorOutcome, ProcessorSettings, Processors};
 
 impl Processor {
     /// Returns true if the processor runs an older deployment and was not stopped yet.
     fn is_outdated(&self) -> bool {
-        // Two live allocations mean a move. The next one gets the current deployment.
-        let has_stale = self
+        // With two live allocations the processor is being moved. The new allocation already runs
+        // the current deployment.
+        let is_stale = self
             .occupant
             .as_ref()
             .is_some_and(|occupant| occupant.stale);
-        has_stale && !self.is_restarting && self.alive <= 1
+        is_stale && !self.is_restarting && self.alive <= 1
     }
 
     /// Returns true if the processor runs. An `unstable` processor failed in this deployment and
@@ -26,7 +27,7 @@ impl Processor {
             Some(occupant) => {
                 occupant.running && !self.is_restarting && (occupant.stale || !unstable)
             }
-            None => self.over == Some(ProcessorEnd::Completed),
+            None => self.outcome == Some(ProcessorOutcome::Completed),
         }
     }
 }
@@ -37,24 +38,29 @@ impl Processors {
     pub fn amend(&mut self, settings: ProcessorSettings, redeployed: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.settings, settings);
         let known = std::mem::take(&mut self.by_slot).into_iter().enumerate();
-        let mut known: BTreeMap<ProcessorId, Processor> =
-            known.map(|(slot, it)| (before.id_at(slot), it)).collect();
+        let mut known: BTreeMap<ProcessorId, Processor> = known
+            .map(|(slot, processor)| (before.id_at(slot), processor))
+            .collect();
         let mut new_slots = Vec::new();
         for slot in 0..self.settings.count() {
-            let it = known.remove(&self.settings.id_at(slot)).unwrap_or_else(|| {
+            let processor = known.remove(&self.settings.id_at(slot)).unwrap_or_else(|| {
                 new_slots.push(slot);
                 Processor::default()
             });
-            self.by_slot.push(it);
+            self.by_slot.push(processor);
         }
         self.adapt_failovers(&before, now);
         for slot in 0..self.by_slot.len() {
-            let it = &mut self.by_slot[slot];
+            let processor = &mut self.by_slot[slot];
             let is_new = redeployed || new_slots.contains(&slot);
             if redeployed {
-                (it.over, it.record, it.is_returning) = (None, None, false);
+                (
+                    processor.outcome,
+                    processor.failures,
+                    processor.is_returning,
+                ) = (None, None, false);
             }
-            if is_new && it.occupant.is_none() && it.failover.is_none() {
+            if is_new && processor.occupant.is_none() && processor.failover.is_none() {
                 let host = self.preferred_host(slot);
                 self.open_request(slot, host, now, 0);
             }
@@ -72,26 +78,26 @@ impl Processors {
             let Some(mut failover) = self.by_slot[slot].failover.take() else {
                 continue;
             };
-            let waited = failover.waits_for.take();
+            let waited_for = failover.waits_for.take();
             failover.waits_for =
-                waited.and_then(|standby| self.settings.slot(before.id_at(standby)));
+                waited_for.and_then(|standby| self.settings.slot(before.id_at(standby)));
             yielding.extend(failover.waits_for);
             let (waits, requested) = (failover.waits_for.is_some(), failover.requested.clone());
             self.by_slot[slot].failover = Some(failover).filter(|_| fails_over);
-            if waited.is_some() && !(waits && fails_over) {
+            if waited_for.is_some() && !(waits && fails_over) {
                 self.open_request(slot, requested, now, 0);
             }
         }
-        for (slot, it) in self.by_slot.iter_mut().enumerate() {
-            it.is_yielding = fails_over && yielding.contains(&slot);
+        for (slot, processor) in self.by_slot.iter_mut().enumerate() {
+            processor.is_yielding = fails_over && yielding.contains(&slot);
         }
     }
 
     /// Records that the processes of a processor were stopped. The processor requests nothing until
     /// these processes have ended.
     pub fn mark_stopped(&mut self, slot: usize) {
-        if let Some(it) = self.by_slot.get_mut(slot) {
-            it.is_restarting |= it.alive > 0 && it.occupant.is_none();
+        if let Some(processor) = self.by_slot.get_mut(slot) {
+            processor.is_restarting |= processor.alive > 0 && processor.occupant.is_none();
         }
     }
 
@@ -102,25 +108,26 @@ impl Processors {
         if self.count_outdated() == 0 {
             return;
         }
-        let is_up = |(slot, it): &(usize, &Processor)| it.is_up(unstable.contains(slot));
+        let is_up =
+            |(slot, processor): &(usize, &Processor)| processor.is_up(unstable.contains(slot));
         let missing = self
             .by_slot
             .iter()
             .enumerate()
-            .filter(|it| !is_up(it))
+            .filter(|numbered| !is_up(numbered))
             .count();
         let mut headroom = limit.saturating_sub(missing as u64);
         for slot in (0..self.by_slot.len()).rev() {
-            let it = &self.by_slot[slot];
-            if !it.is_outdated() {
+            let processor = &self.by_slot[slot];
+            if !processor.is_outdated() {
                 continue;
             }
-            if it.is_up(false) {
-                let partner_stopped = self
+            if processor.is_up(false) {
+                let is_partner_stopped = self
                     .settings
                     .partners(slot)
-                    .any(|it| self.by_slot[it].is_restarting);
-                if headroom == 0 || partner_stopped {
+                    .any(|partner| self.by_slot[partner].is_restarting);
+                if headroom == 0 || is_partner_stopped {
                     continue;
                 }
                 headroom -= 1;
@@ -132,9 +139,9 @@ impl Processors {
     /// Requests a new process after the stopped ones have ended. With host affinity, it requests
     /// the last node.
     pub(super) fn restart_stopped(&mut self, slot: usize, now: Now) {
-        let it = &mut self.by_slot[slot];
-        if it.is_restarting && it.alive == 0 {
-            it.is_restarting = false;
+        let processor = &mut self.by_slot[slot];
+        if processor.is_restarting && processor.alive == 0 {
+            processor.is_restarting = false;
             let host = self.preferred_host(slot);
             self.open_request(slot, host, now, 0);
         }
@@ -142,7 +149,12 @@ impl Processors {
 
     /// Returns the number of processors with a process of an older deployment.
     pub fn count_outdated(&self) -> usize {
-        let stale = |it: &&Processor| it.occupant.as_ref().is_some_and(|occupant| occupant.stale);
+        let stale = |processor: &&Processor| {
+            processor
+                .occupant
+                .as_ref()
+                .is_some_and(|occupant| occupant.stale)
+        };
         self.by_slot.iter().filter(stale).count()
     }
 }

@@ -1,10 +1,14 @@
-//! Processor settings of a service, and the order of its processors: processor ids and slots.
+//! Processor settings of a service, and the order of its processors.
+//!
+//! A processor id names an active or a standby. A slot is the index of a processor in this order:
+//! first all actives, then the standbys of the first active, and so on.
 
 use super::Retries;
 
 /// Processor settings of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorSettings {
+    /// Number of actives.
     pub instances: u32,
     /// Number of standbys of each active.
     pub standbys: u32,

@@ -1,8 +1,8 @@
 //! Rules and scenarios of processors. The test acts as the scheduler: it places, ends and vacates
 //! processes. The usual service has host affinity and 8 counted retries. The nodes are h0, h1, ….
 
-mod endings;
 mod failover;
+mod outcomes;
 mod requests;
 mod retries;
 mod rollout;
@@ -66,7 +66,7 @@ fn placement(occupant: &Occupant) -> Placement<'_> {
 impl ServiceTest {
     fn new(settings: ProcessorSettings) -> Self {
         let mut processors = Processors::new(settings);
-        processors.begin(time(0));
+        processors.open_missing_requests(time(0));
         Self {
             processors,
             now_ms: 0,
@@ -114,12 +114,12 @@ impl ServiceTest {
     }
 
     /// Ends the process of a slot, which was not vacated.
-    fn end_process(&mut self, slot: usize, ending: Ending) {
+    fn end_process(&mut self, slot: usize, outcome: ProcessOutcome) {
         let occupant = self.occupant(slot);
         self.processors.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
         self.processors
-            .on_ended(slot, lost, ending, time(self.now_ms));
+            .on_ended(slot, lost, outcome, time(self.now_ms));
         self.advance(0);
     }
 

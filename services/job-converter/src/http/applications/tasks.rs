@@ -15,9 +15,9 @@ use super::{
     changeable_owner, command_status, parse_app_id, put_response, read_applications,
     readable_owner, run_command,
 };
-use crate::applications::{NewTask, parse};
+use crate::applications::{NewTask, parse_submission};
 use crate::http::App;
-use crate::http::respond::{revision_headers, traceparent};
+use crate::http::headers::{revision_headers, traceparent};
 use crate::work::validate;
 
 pub fn parse_task_id(text: &str) -> Result<TaskId, Problem> {
@@ -28,10 +28,10 @@ fn invalid_id(detail: &str) -> Problem {
     Problem::new(Code::BadRequest, "invalid task id").at("/path/task", detail)
 }
 
-/// Id for a new task.
+/// Parses the id of a new task.
 ///
 /// # Errors
-/// The reason why the id is not allowed.
+/// Returns the reason why the id is not allowed.
 pub fn parse_new_task_id(text: &str) -> Result<TaskId, String> {
     let id = TaskId::new(text).map_err(|error| error.to_string())?;
     if id.is_reserved() {
@@ -86,7 +86,7 @@ pub async fn add_task(
     let traceparent = traceparent(&headers);
     let new = NewTask {
         id: task.clone(),
-        content: parse::parse_task(&submission, &task_context.value, traceparent)
+        content: parse_submission::parse_task(&submission, &task_context.value, traceparent)
             .map_err(validate::into_problem)?,
     };
     let location = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
@@ -96,8 +96,9 @@ pub async fn add_task(
         Ok((is_new, applications.show_task(&id, &task, &owner)?))
     });
     let Committed { value, revision } = committed.await?;
-    let (status, headers) = put_response(value.0 && !options.dry_run, &location, revision);
-    Ok((status, headers, Json(value.1)))
+    let (is_new, task) = value;
+    let (status, headers) = put_response(is_new && !options.dry_run, &location, revision);
+    Ok((status, headers, Json(task)))
 }
 
 /// One task.
@@ -188,7 +189,7 @@ pub async fn remove_task(
             content_type = "application/problem+json"),
     ),
 )]
-pub async fn tell_task(
+pub async fn transition_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,

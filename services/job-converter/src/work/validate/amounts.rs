@@ -6,7 +6,7 @@ use hayward_vocabulary::Size;
 use super::{Faults, MAX_EXTRAS, MAX_MEMORY, MAX_MILLI_CPU, MAX_NAME_LENGTH, MOUNT_PREFIX};
 
 /// Returns the faults of the amounts. `pointer` is the JSON pointer of the size.
-pub fn amounts(pointer: &str, size: &Size) -> Vec<FieldFault> {
+pub fn amount_faults(pointer: &str, size: &Size) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     for (name, amount, limit, unit) in [
         ("memory", size.memory_bytes, MAX_MEMORY, ""),

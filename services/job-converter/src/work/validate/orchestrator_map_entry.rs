@@ -5,7 +5,8 @@ use hayward_service::http::problem::FieldFault;
 
 use super::{Faults, MAX_THREADS};
 
-pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
+/// Returns the faults of the fields that have the same meaning as those of other submissions.
+pub fn map_entry_faults(entry: &WorkEntry) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     faults.check_names(None, entry.class.as_ref());
     faults.check_size(entry.size.as_ref());

@@ -7,7 +7,7 @@ use super::{Faults, MAX_INSTANCES, MAX_NAME_LENGTH, MAX_WAIT_MS};
 const MAX_STANDBYS: u32 = 3;
 const MAX_RETRIES: i32 = 1_000;
 
-pub fn check(faults: &mut Faults, service: &ServiceSubmission) {
+pub fn check_processor_settings(faults: &mut Faults, service: &ServiceSubmission) {
     let standbys = service.standbys.unwrap_or(0);
     faults.check(standbys <= MAX_STANDBYS, "/standbys", || {
         format!("must be 0 to {MAX_STANDBYS}: each is a process of its own on another node")

@@ -22,7 +22,7 @@ fn all_faults_are_reported_at_once() {
             "max_attempts": 101, "environment": {"A=B": "x", "C": "nul\u0000"}, "name": " ",
             "size": {"memory_bytes": 18446744073709551615}, "max_processes": 0}"#,
     );
-    let found = pointers(job(&bad));
+    let found = pointers(check_job(&bad));
     for pointer in [
         "/command",
         "/tasks/count",
@@ -45,7 +45,7 @@ fn all_faults_are_reported_at_once() {
 #[test]
 fn limits_are_inclusive() {
     let job_of = |tasks: &str| {
-        job(&parse_job(&format!(
+        check_job(&parse_job(&format!(
             r#"{{"command":["x"],"tasks":{tasks}}}"#
         )))
     };
@@ -64,7 +64,7 @@ fn limits_are_inclusive() {
         .collect();
     let plain = parse_job(r#"{"command":["x"]}"#);
     assert_eq!(
-        pointers(job(&JobSubmission {
+        pointers(check_job(&JobSubmission {
             labels,
             ..plain.clone()
         })),
@@ -72,7 +72,7 @@ fn limits_are_inclusive() {
     );
     let command = vec!["x".repeat(MAX_TEXT_LENGTH), "y".repeat(MAX_TEXT_LENGTH + 1)];
     assert_eq!(
-        pointers(job(&JobSubmission { command, ..plain })),
+        pointers(check_job(&JobSubmission { command, ..plain })),
         ["/command/1"]
     );
 }
@@ -84,7 +84,7 @@ fn unreachable_choice(
     let text = format!(r#"{{"command":["x"],{fields}}}"#);
     let submission: JobSubmission = serde_json::from_str(&text)?;
     let choice = submission.when_unreachable.map(UnreachableChoice::meaning);
-    Ok((choice, pointers(job(&submission))))
+    Ok((choice, pointers(check_job(&submission))))
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn an_invalid_when_unreachable_is_refused_with_its_pointer() {
 #[test]
 fn services_and_reservations_are_checked_too() {
     let bad: ServiceSubmission = serde_json::from_str(r#"{"command":[""],"instances":0}"#).unwrap();
-    assert_eq!(pointers(service(&bad)), ["/command", "/instances"]);
+    assert_eq!(pointers(check_service(&bad)), ["/command", "/instances"]);
     let bad: ReservationSubmission = serde_json::from_str(r#"{"class":""}"#).unwrap();
-    assert_eq!(pointers(reservation(&bad)), ["/class"]);
+    assert_eq!(pointers(check_reservation(&bad)), ["/class"]);
 }
 
 /// Work never runs as a system account (S16).
@@ -169,7 +169,7 @@ fn a_container_needs_a_valid_image_and_no_system_id() {
     };
     for good in ["debian:12", "r.example:5000/a/b@sha256:00", "a_b/c-d:1.2"] {
         assert!(
-            service(&with(&format!(r#"{{"image":"{good}"}}"#))).is_ok(),
+            check_service(&with(&format!(r#"{{"image":"{good}"}}"#))).is_ok(),
             "{good}"
         );
     }
@@ -184,10 +184,10 @@ fn a_container_needs_a_valid_image_and_no_system_id() {
         "r.example/",
         "a:",
     ] {
-        let found = pointers(service(&with(&format!(r#"{{"image":"{bad}"}}"#))));
+        let found = pointers(check_service(&with(&format!(r#"{{"image":"{bad}"}}"#))));
         assert_eq!(found, ["/container/image"], "{bad}");
     }
-    let found = pointers(service(&with(r#"{"image":"a","uid":0,"gid":999}"#)));
+    let found = pointers(check_service(&with(r#"{"image":"a","uid":0,"gid":999}"#)));
     assert_eq!(found, ["/container/uid", "/container/gid"]);
     let unknown = r#"{"command":["x"],"container":{"image":"a","privileged":true}}"#;
     assert!(serde_json::from_str::<ServiceSubmission>(unknown).is_err());
@@ -196,7 +196,7 @@ fn a_container_needs_a_valid_image_and_no_system_id() {
 #[test]
 fn a_job_cannot_have_an_image() {
     let bad = parse_job(r#"{"command":["x"],"container":{"image":"a"}}"#);
-    assert_eq!(pointers(job(&bad)), ["/container"]);
+    assert_eq!(pointers(check_job(&bad)), ["/container"]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn the_number_of_reported_faults_is_limited() {
         tasks: Tasks::Arguments(vectors),
         ..parse_job(r#"{"command":["x"]}"#)
     };
-    assert_eq!(pointers(job(&bad)).len(), MAX_FAULTS);
+    assert_eq!(pointers(check_job(&bad)).len(), MAX_FAULTS);
 }
 
 /// Work can mount only directories that a pool offers, and only through `mounts` (S21).
@@ -215,7 +215,7 @@ fn mounts_are_plain_directories() {
     let with = |mounts: &str| {
         let text =
             format!(r#"{{"command": ["x"], "container": {{"image": "i", "mounts": [{mounts}]}}}}"#);
-        pointers(service(&serde_json::from_str(&text).unwrap()))
+        pointers(check_service(&serde_json::from_str(&text).unwrap()))
     };
     assert!(with(r#"{"source": "/srv/a", "target": "/a", "read_only": true}"#).is_empty());
     for (bad, field) in [
@@ -230,12 +230,12 @@ fn mounts_are_plain_directories() {
     assert_eq!(with(twice), ["/container/mounts/1/target"]);
     // A submission must not request a mount as an ordinary resource.
     let size = r#"{"command": ["x"], "size": {"memory_bytes": 1, "extras": {"mount:/a:rw": 1}}}"#;
-    assert_eq!(pointers(job(&parse_job(size))), ["/size/extras"]);
+    assert_eq!(pointers(check_job(&parse_job(size))), ["/size/extras"]);
 }
 
 #[test]
 fn a_queue_replaces_a_class() {
-    let job_of = |fields: &str| job(&parse_job(&format!(r#"{{"command":["x"],{fields}}}"#)));
+    let job_of = |fields: &str| check_job(&parse_job(&format!(r#"{{"command":["x"],{fields}}}"#)));
     assert!(job_of(r#""queue":"root.a","priority":-3"#).is_ok());
     assert!(job_of(r#""pool":"batch""#).is_ok());
     assert_eq!(

@@ -1,7 +1,8 @@
 //! Tests of gangs, which are requested, stored and released as a whole. Each gang is one task group
-//! `g`. The counters of a group are its created, its replaced and its otherwise ended placeholders.
+//! `g`. The counters of a group are the numbers of placeholders that were created, replaced, and
+//! ended otherwise.
 
-mod gang_recovery;
+mod interrupted_replacements;
 
 use std::collections::BTreeMap;
 
@@ -212,7 +213,7 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
 
 /// The gang needs one member less after its owner returns a placeholder.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_gives_one_placeholder_back() {
+async fn a_gang_needs_one_member_less_after_its_owner_completes_a_placeholder() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put_application(&ann, "app", &gang("", 3)).await;
@@ -268,7 +269,7 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_group_is_refused_or_dropped_when_lenient() {
+async fn an_invalid_group_is_refused_or_dropped_if_the_request_is_not_strict() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     let mut body = gang("", 0);

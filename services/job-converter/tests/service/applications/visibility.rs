@@ -1,6 +1,9 @@
-//! Visibility: a user sees no placeholders, and no applications or tasks of other users.
+//! Tests of visibility: a user sees no placeholders as tasks, and no applications or tasks of other
+//! users.
 
-use hayward_job_converter_api::applications::{ApplicationList, TaskAccepted, TransitionResult};
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
+};
 use http::Method;
 use serde_json::json;
 
@@ -46,4 +49,32 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
         .post::<_, TransitionResult>(confirmations, &body, None)
         .await;
     assert_eq!(expect_problem(result_of_bob).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_see_their_own_applications_and_operators_see_all() {
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
+    put_application(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
+    let bob = fixture.user("bob");
+    let call = bob.call(Method::PUT, "/v1/applications/app00001");
+    let refused = call.body(&json!({})).answer::<ApplicationView>().await;
+    assert_eq!(expect_problem(refused).0, 409);
+    let refused = bob
+        .get::<ApplicationView>("/v1/applications/app00001")
+        .await;
+    assert_eq!(expect_problem(refused).0, 404);
+    put_application(&bob, "bobs", &json!({})).await;
+    let own: ApplicationList = bob.get("/v1/applications").await.unwrap();
+    assert_eq!(own.items.len(), 1);
+    let olga = fixture.client("olga", &[hayward_service::auth::Scope::Operator]);
+    let page: ApplicationList = olga.get("/v1/applications?limit=1").await.unwrap();
+    let cursor = page.next_cursor.unwrap();
+    let path = format!("/v1/applications?limit=1&cursor={cursor}");
+    let next_page: ApplicationList = olga.get(&path).await.unwrap();
+    let ids = [&page.items[0].id, &next_page.items[0].id];
+    assert_eq!(
+        (ids, next_page.next_cursor),
+        ([&"app00001".to_owned(), &"bobs".to_owned()], None)
+    );
 }

@@ -44,13 +44,13 @@ fn a_lost_active_takes_the_host_of_its_running_standby() {
         service_test.processors.get(0).unwrap().failover().is_none(),
         "the failover has ended"
     );
-    assert_eq!(service_test.processors.get(0).unwrap().record(), None);
+    assert_eq!(service_test.processors.get(0).unwrap().failures(), None);
 }
 
 #[test]
 fn a_lost_active_takes_the_last_host_of_its_standby() {
     let mut service_test = ServiceTest::running(settings(1, 1));
-    service_test.end_process(1, Ending::Lost);
+    service_test.end_process(1, ProcessOutcome::Lost);
     service_test.vacate(0);
     assert_eq!(service_test.requested_host(0), "h1");
     service_test.run(0, "h1");
@@ -70,7 +70,7 @@ fn a_lost_active_without_known_hosts_accepts_any_host() {
 fn the_longest_running_standby_takes_over() {
     let mut service_test = ServiceTest::running(settings(1, 3));
     service_test.advance(60_000);
-    service_test.end_process(1, Ending::Lost);
+    service_test.end_process(1, ProcessOutcome::Lost);
     service_test.run(1, "h5");
     let not_running = Occupant {
         up_since_ms: None,
@@ -136,7 +136,7 @@ fn no_failover_goes_to_a_host_that_is_lost() {
     // The node is back, and a process was placed on it.
     service_test.run(1, "h1");
     service_test.run(0, "h2");
-    service_test.end_process(1, Ending::Lost);
+    service_test.end_process(1, ProcessOutcome::Lost);
     service_test.vacate(0);
     assert_eq!(service_test.requested_host(0), "h1");
 }
@@ -146,9 +146,12 @@ fn a_repeated_loss_is_one_failover() {
     let mut service_test = ServiceTest::running(settings(1, 2));
     let lost = service_test.occupant(0);
     service_test.vacate(0);
-    service_test
-        .processors
-        .on_ended(0, placement(&lost), Ending::Lost, time(service_test.now_ms));
+    service_test.processors.on_ended(
+        0,
+        placement(&lost),
+        ProcessOutcome::Lost,
+        time(service_test.now_ms),
+    );
     service_test.advance(0);
     let failover = service_test.processors.get(0).unwrap().failover().unwrap();
     assert_eq!(failover.waits_for, Some(1));
@@ -162,7 +165,7 @@ fn a_repeated_loss_is_one_failover() {
 #[test]
 fn a_failure_tries_its_own_host_before_the_failover() {
     let mut service_test = ServiceTest::running(settings(1, 1));
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.requested_host(0), "h0");
     assert_eq!(service_test.requested_host(1), "any");
     service_test.advance(5_001);
@@ -206,9 +209,12 @@ fn a_failover_does_not_choose_an_expired_host_again() {
         allocation: &allocation,
         host: &host,
     };
-    service_test
-        .processors
-        .on_ended(0, lost, Ending::LaunchFailed, time(service_test.now_ms));
+    service_test.processors.on_ended(
+        0,
+        lost,
+        ProcessOutcome::LaunchFailed,
+        time(service_test.now_ms),
+    );
     assert_eq!(
         service_test.requested_host(0),
         "any",
@@ -226,10 +232,10 @@ fn a_failover_does_not_choose_an_expired_host_again() {
 #[test]
 fn a_failed_launch_starts_a_failover() {
     let mut service_test = ServiceTest::running(settings(1, 1));
-    service_test.end_process(1, Ending::LaunchFailed);
+    service_test.end_process(1, ProcessOutcome::LaunchFailed);
     assert_eq!(service_test.requested_host(1), "any");
     service_test.run(1, "h1");
-    service_test.end_process(0, Ending::LaunchFailed);
+    service_test.end_process(0, ProcessOutcome::LaunchFailed);
     assert_eq!(
         (
             service_test.requested_host(0).as_str(),
@@ -242,7 +248,7 @@ fn a_failed_launch_starts_a_failover() {
 #[test]
 fn an_expired_standby_accepts_any_host() {
     let mut service_test = ServiceTest::running(settings(1, 1));
-    service_test.end_process(1, Ending::Failure);
+    service_test.end_process(1, ProcessOutcome::Failed);
     assert_eq!(service_test.requested_host(1), "h1");
     service_test.advance(5_001);
     assert_eq!(service_test.requested_host(1), "any");
@@ -270,8 +276,8 @@ fn two_standbys_on_one_host_fail_the_service() {
     let mut service_test = ServiceTest::running(settings(1, 2));
     service_test.run(2, "h1");
     service_test.vacate(0);
-    let end = service_test.processors.end();
-    assert!(matches!(end, Some(End::Failed(why)) if why.contains("must never be")));
+    let end = service_test.processors.service_outcome();
+    assert!(matches!(end, Some(ServiceOutcome::Failed(why)) if why.contains("must never be")));
 }
 
 #[test]
@@ -284,7 +290,7 @@ fn a_failover_continues_after_a_restart() {
     for slot in 0..3 {
         processors.restore_host(slot, host(&format!("h{slot}")));
     }
-    processors.begin(time(0));
+    processors.open_missing_requests(time(0));
     let mut after = ServiceTest {
         processors,
         now_ms: 0,

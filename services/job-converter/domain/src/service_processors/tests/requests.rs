@@ -1,4 +1,4 @@
-//! Requests of processors without a process.
+//! Requests of processors without a process: which node they request, and when they expire.
 
 use super::*;
 
@@ -13,18 +13,18 @@ fn each_slot_has_one_processor_id() {
     for slot in 0..settings.count() {
         assert_eq!(settings.slot(settings.id_at(slot)), Some(slot));
     }
-    let beyond = ProcessorId {
+    let unknown_id = ProcessorId {
         active: 1,
         replica: Some(2),
     };
-    assert_eq!(settings.slot(beyond), None);
+    assert_eq!(settings.slot(unknown_id), None);
     assert_eq!(settings.partners(3).collect::<Vec<_>>(), [0, 4]);
 }
 
 #[test]
 fn an_expired_request_for_the_last_host_accepts_any_host() {
     let mut service_test = ServiceTest::running(settings(1, 0));
-    service_test.end_process(0, Ending::Restarted);
+    service_test.end_process(0, ProcessOutcome::Restarted);
     service_test.advance(5_000);
     assert_eq!(
         service_test.requested_host(0),
@@ -45,11 +45,11 @@ fn an_expired_request_for_the_last_host_accepts_any_host() {
 fn a_spare_host_serves_an_expired_request() {
     // An expired request names no node, so any node satisfies it.
     let mut service_test = ServiceTest::running(settings(1, 0));
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     service_test.advance(5_001);
     service_test.run(0, "spare");
     assert_eq!(service_test.state(0), State::Running);
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(
         service_test.requested_host(0),
         "spare",
@@ -60,7 +60,7 @@ fn a_spare_host_serves_an_expired_request() {
 #[test]
 fn an_expired_request_without_a_spare_accepts_any_host() {
     let mut service_test = ServiceTest::running(settings(1, 0));
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     service_test.advance(5_001);
     for _ in 0..100 {
         assert_eq!(service_test.requested_host(0), "any");
@@ -76,7 +76,7 @@ fn an_expired_request_without_a_spare_accepts_any_host() {
 }
 
 #[test]
-fn without_affinity_a_request_waits_without_timeout() {
+fn a_request_without_affinity_never_expires() {
     let mut service_test = ServiceTest::new(ProcessorSettings {
         host_affinity: false,
         ..settings(1, 0)
@@ -111,7 +111,7 @@ fn a_restart_adopts_running_processes_without_new_requests() {
 }
 
 #[test]
-fn with_affinity_off_nothing_names_a_host() {
+fn a_service_without_affinity_requests_no_particular_host() {
     let mut service_test = ServiceTest::running(ProcessorSettings {
         host_affinity: false,
         ..settings(1, 1)

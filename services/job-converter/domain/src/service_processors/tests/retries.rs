@@ -1,4 +1,4 @@
-//! Counted retries.
+//! Counted retries: when a failed processor is retried, and when its retries are used up.
 
 use super::*;
 
@@ -26,10 +26,10 @@ fn zero_retries_exhaust_at_the_first_failure() {
         ..settings(2, 0)
     };
     let mut service_test = ServiceTest::running(zero_retries.clone());
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert!(matches!(
-        service_test.processors.end(),
-        Some(End::Failed(_))
+        service_test.processors.service_outcome(),
+        Some(ServiceOutcome::Failed(_))
     ));
     let continues_after_failure = ProcessorSettings {
         retries: Some(Retries {
@@ -39,9 +39,12 @@ fn zero_retries_exhaust_at_the_first_failure() {
         ..zero_retries
     };
     let mut service_test = ServiceTest::running(continues_after_failure);
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(
-        (service_test.state(0), service_test.processors.end()),
+        (
+            service_test.state(0),
+            service_test.processors.service_outcome()
+        ),
         (State::Failed, None)
     );
     assert_eq!(service_test.requested_host(0), "nothing");
@@ -92,13 +95,13 @@ fn an_exhausted_processor_keeps_its_record() {
         ..settings(1, 0)
     });
     for expected in [1, 2] {
-        service_test.end_process(0, Ending::Failure);
+        service_test.end_process(0, ProcessOutcome::Failed);
         assert_eq!(
             service_test
                 .processors
                 .get(0)
                 .unwrap()
-                .record()
+                .failures()
                 .unwrap()
                 .count,
             expected
@@ -106,11 +109,11 @@ fn an_exhausted_processor_keeps_its_record() {
         service_test.run(0, "h0");
         service_test.advance(1_000);
     }
-    let before = service_test.processors.get(0).unwrap().record().copied();
-    service_test.end_process(0, Ending::Failure);
+    let before = service_test.processors.get(0).unwrap().failures().copied();
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.state(0), State::Failed);
     assert_eq!(
-        service_test.processors.get(0).unwrap().record().copied(),
+        service_test.processors.get(0).unwrap().failures().copied(),
         before
     );
 }
@@ -135,7 +138,7 @@ fn only_the_last_retry_on_one_host_is_delayed() {
         retries: Some(retries(1)),
         ..settings(1, 0)
     });
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.requested_host(0), "nothing");
     assert_eq!(
         service_test
@@ -155,13 +158,13 @@ fn only_the_last_retry_on_one_host_is_delayed() {
 #[test]
 fn a_retry_requests_the_last_host_or_any() {
     let mut service_test = ServiceTest::running(settings(1, 0));
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.requested_host(0), "h0");
     let mut service_test = ServiceTest::running(ProcessorSettings {
         host_affinity: false,
         ..settings(1, 0)
     });
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.requested_host(0), "any");
 }
 
@@ -180,7 +183,7 @@ fn the_delay_of_a_retry_continues_after_a_restart() {
         wall_ms: time(300_000).wall_ms,
         monotonic_ms: 7,
     };
-    processors.begin(now);
+    processors.open_missing_requests(now);
     assert!(!processors.demand(0, 7).wanted);
     assert_eq!(processors.due_ms(TIMEOUTS, 7), Some(7 + 61_000));
     assert!(processors.demand(0, 61_007).wanted);
@@ -195,11 +198,11 @@ fn a_service_with_a_failed_processor_ends_failed() {
         }),
         ..settings(2, 0)
     });
-    service_test.end_process(0, Ending::Failure);
-    service_test.end_process(1, Ending::Completed);
+    service_test.end_process(0, ProcessOutcome::Failed);
+    service_test.end_process(1, ProcessOutcome::Completed);
     assert!(matches!(
-        service_test.processors.end(),
-        Some(End::Failed(_))
+        service_test.processors.service_outcome(),
+        Some(ServiceOutcome::Failed(_))
     ));
 }
 
@@ -210,13 +213,13 @@ fn a_service_without_retries_restarts_for_ever() {
         host_affinity: false,
         ..settings(1, 0)
     });
-    for ending in [Ending::Completed, Ending::Failure] {
+    for outcome in [ProcessOutcome::Completed, ProcessOutcome::Failed] {
         for _ in 0..50 {
-            service_test.end_process(0, ending);
+            service_test.end_process(0, outcome);
             assert_eq!(
                 (
                     service_test.requested_host(0).as_str(),
-                    service_test.processors.end()
+                    service_test.processors.service_outcome()
                 ),
                 ("any", None)
             );
@@ -234,9 +237,9 @@ fn a_failed_processor_that_is_placed_again_clears_its_record() {
         }),
         ..settings(1, 1)
     });
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     service_test.run(0, "h0");
-    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Failed);
     assert_eq!(service_test.state(0), State::Failed);
     service_test.run(0, "h9");
     assert_eq!(
@@ -246,5 +249,5 @@ fn a_failed_processor_that_is_placed_again_clears_its_record() {
         ),
         (State::Running, "h9")
     );
-    assert_eq!(service_test.processors.get(0).unwrap().record(), None);
+    assert_eq!(service_test.processors.get(0).unwrap().failures(), None);
 }

@@ -136,7 +136,7 @@ fn a_failing_deployment_stops_the_rollout() {
     // A second deployment replaces the unstable process too. Until slot 3 runs, it counts as
     // missing.
     service_test.deploy(without_standbys(4));
-    service_test.end_process(3, Ending::Failure);
+    service_test.end_process(3, ProcessOutcome::Failed);
     service_test.roll_out(1);
     assert_eq!(
         service_test.stopped_slots(),
@@ -193,10 +193,10 @@ fn a_new_deployment_clears_failures() {
         ..settings(2, 0)
     };
     let mut service_test = ServiceTest::running(one_retry.clone());
-    service_test.end_process(0, Ending::Completed);
-    service_test.end_process(1, Ending::Failure);
+    service_test.end_process(0, ProcessOutcome::Completed);
+    service_test.end_process(1, ProcessOutcome::Failed);
     service_test.run(1, "h1");
-    service_test.end_process(1, Ending::Failure);
+    service_test.end_process(1, ProcessOutcome::Failed);
     assert_eq!(
         (service_test.state(0), service_test.state(1)),
         (State::Completed, State::Failed)
@@ -209,14 +209,14 @@ fn a_new_deployment_clears_failures() {
         ),
         ("h0", "h1")
     );
-    assert_eq!(service_test.processors.get(1).unwrap().record(), None);
+    assert_eq!(service_test.processors.get(1).unwrap().failures(), None);
 }
 
 #[test]
 fn scaling_does_not_change_the_remaining_processors() {
     let mut service_test = ServiceTest::running(settings(2, 1));
-    service_test.end_process(1, Ending::Failure);
-    let record = service_test.processors.get(1).unwrap().record().copied();
+    service_test.end_process(1, ProcessOutcome::Failed);
+    let record = service_test.processors.get(1).unwrap().failures().copied();
     let new_slots = service_test
         .processors
         .amend(settings(3, 2), false, time(service_test.now_ms));
@@ -228,7 +228,7 @@ fn scaling_does_not_change_the_remaining_processors() {
     );
     assert_eq!(service_test.occupant(5).host, host("h3"));
     assert_eq!(
-        service_test.processors.get(1).unwrap().record().copied(),
+        service_test.processors.get(1).unwrap().failures().copied(),
         record
     );
     assert_eq!(

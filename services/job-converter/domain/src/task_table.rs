@@ -1,0 +1,359 @@
+//! Leases and outcomes of the tasks of one job.
+//!
+//! A task is a number. It is in exactly one state: waiting, leased to one allocation, or done. The
+//! first outcome is final.
+//!
+//! A reported success counts from any runner, because the work was done. A reported failure counts
+//! only from the holder of the lease and for its current attempt, because a runner that lost its
+//! lease may have been stopped by Hayward. Only counted failures use up attempts.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::AllocationId;
+
+use crate::range_set::RangeSet;
+
+/// A task leased to an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leased {
+    pub task: u64,
+    /// Number of the attempt, counted from 1.
+    pub attempt: u32,
+}
+
+/// How one run of a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunResult {
+    Succeeded,
+    Failed,
+    /// Hayward ended the run. It is not counted.
+    Interrupted,
+}
+
+/// Effect of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportEffect {
+    /// The task has its final outcome.
+    FinalOutcome,
+    /// The failed attempt was counted. The task waits for its next attempt.
+    AttemptCounted,
+    /// The task waits again. No attempt was counted.
+    TaskReturned,
+    /// The report was a repetition, or came from a runner without the lease. The state is
+    /// unchanged.
+    Unchanged,
+    /// The job has no such task.
+    NoSuchTask,
+}
+
+/// The tasks of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskTable {
+    total: u64,
+    max_attempts: u32,
+    waiting: RangeSet,
+    /// Attempt of each leased task, by holder. Holders without tasks are removed.
+    leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
+    /// Number of leased tasks.
+    leased: u64,
+    done: RangeSet,
+    /// Number of counted failures of each task without an outcome.
+    failures: BTreeMap<u64, u32>,
+    /// Number of tasks whose outcome is a failure.
+    failed: u64,
+    /// Total running time of the runs that became outcomes, in µs.
+    spent_us: u64,
+}
+
+impl TaskTable {
+    pub fn new(total: u64, max_attempts: u32) -> Self {
+        Self {
+            total,
+            max_attempts: max_attempts.max(1),
+            waiting: RangeSet::below(total),
+            leases: BTreeMap::new(),
+            leased: 0,
+            done: RangeSet::default(),
+            failures: BTreeMap::new(),
+            failed: 0,
+            spent_us: 0,
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+    pub fn waiting(&self) -> u64 {
+        self.waiting.len()
+    }
+    pub fn leased(&self) -> u64 {
+        self.leased
+    }
+    pub fn done(&self) -> u64 {
+        self.done.len()
+    }
+    /// Returns the number of tasks whose attempts are exhausted.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+    pub fn succeeded(&self) -> u64 {
+        self.done.len() - self.failed
+    }
+    /// Returns the number of tasks without an outcome.
+    pub fn remaining(&self) -> u64 {
+        self.total - self.done.len()
+    }
+    pub fn is_over(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// Returns a description of inconsistent counts, or `None`. Each task must be in exactly one
+    /// state. The check uses the sets, not the counters (I5).
+    pub fn find_inconsistency(&self) -> Option<String> {
+        let leased_tasks = || self.leases.values().flat_map(BTreeMap::keys).copied();
+        let (waiting, leased, done) = (
+            count_in_spans(&self.waiting),
+            leased_tasks().count(),
+            count_in_spans(&self.done),
+        );
+        let leased = leased as u64;
+        let (total, counted) = (self.total, waiting + leased + done);
+        if counted != total {
+            return Some(format!(
+                "of {total} tasks {waiting} wait, {leased} are leased and {done} are done"
+            ));
+        }
+        if leased != self.leased || self.failed > done {
+            let (counted_leases, failed) = (self.leased, self.failed);
+            return Some(format!(
+                "{leased} tasks are leased where {counted_leases} are counted; {failed} of {done} \
+                failed"
+            ));
+        }
+        let doubly_leased =
+            leased_tasks().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
+        let duplicate = doubly_leased.or_else(|| find_common_number(&self.waiting, &self.done));
+        duplicate.map(|task| format!("task {task} is in two places"))
+    }
+
+    /// Returns the mean milliseconds of tasks with an outcome.
+    pub fn mean_ms(&self) -> Option<u64> {
+        (self.spent_us / 1000).checked_div(self.done.len())
+    }
+
+    /// Returns the tasks leased to an allocation, with their attempts.
+    pub fn leases_of(&self, holder: &AllocationId) -> Option<&BTreeMap<u64, u32>> {
+        self.leases.get(holder)
+    }
+
+    pub fn holders(&self) -> impl Iterator<Item = &AllocationId> {
+        self.leases.keys()
+    }
+
+    /// Returns the number of the next attempt of a task.
+    fn next_attempt(&self, task: u64) -> u32 {
+        self.failures.get(&task).copied().unwrap_or(0) + 1
+    }
+
+    /// Leases waiting tasks, smallest numbers first.
+    pub fn lease(&mut self, holder: &AllocationId, limit: usize) -> Vec<Leased> {
+        let tasks = self.waiting.take_first(limit);
+        let leased: Vec<Leased> = tasks
+            .into_iter()
+            .map(|task| Leased {
+                task,
+                attempt: self.next_attempt(task),
+            })
+            .collect();
+        if !leased.is_empty() {
+            self.leased += leased.len() as u64;
+            let held = self.leases.entry(holder.clone()).or_default();
+            held.extend(leased.iter().map(|it| (it.task, it.attempt)));
+        }
+        leased
+    }
+
+    /// Ends the lease of a task if the attempt matches. `None` matches every attempt.
+    fn release(&mut self, holder: &AllocationId, task: u64, attempt: Option<u32>) -> bool {
+        let Some(held) = self.leases.get_mut(holder) else {
+            return false;
+        };
+        let matches = held
+            .get(&task)
+            .is_some_and(|current| attempt.is_none_or(|attempt| attempt == *current));
+        if matches {
+            held.remove(&task);
+            self.leased -= 1;
+            if held.is_empty() {
+                self.leases.remove(holder);
+            }
+        }
+        matches
+    }
+
+    /// Removes the task from its current state. Returns its holder, if it was leased.
+    /// `likely_holder` is searched first.
+    fn remove_from_any_state(
+        &mut self,
+        task: u64,
+        likely_holder: &AllocationId,
+    ) -> Option<AllocationId> {
+        if self.release(likely_holder, task, None) {
+            return Some(likely_holder.clone());
+        }
+        if self.waiting.remove(task) {
+            return None;
+        }
+        let holder = self
+            .leases
+            .iter()
+            .find_map(|(holder, held)| held.contains_key(&task).then(|| holder.clone()))?;
+        self.release(&holder, task, None);
+        Some(holder)
+    }
+
+    /// Records the end of a run. Also returns another allocation that lost its lease of the task.
+    pub fn finish(
+        &mut self,
+        holder: &AllocationId,
+        lease: Leased,
+        result: RunResult,
+        duration_us: u64,
+    ) -> (ReportEffect, Option<AllocationId>) {
+        let Leased { task, attempt } = lease;
+        if task >= self.total {
+            return (ReportEffect::NoSuchTask, None);
+        }
+        if self.done.contains(task) {
+            return (ReportEffect::Unchanged, None);
+        }
+        if result == RunResult::Succeeded {
+            let other = self
+                .remove_from_any_state(task, holder)
+                .filter(|other| other != holder);
+            self.record_outcome(task, duration_us);
+            return (ReportEffect::FinalOutcome, other);
+        }
+        if !self.release(holder, task, Some(attempt)) {
+            return (ReportEffect::Unchanged, None);
+        }
+        if result == RunResult::Interrupted {
+            self.waiting.insert(task);
+            return (ReportEffect::TaskReturned, None);
+        }
+        let failures = self.next_attempt(task);
+        if failures >= self.max_attempts {
+            self.record_outcome(task, duration_us);
+            self.failed += 1;
+            return (ReportEffect::FinalOutcome, None);
+        }
+        self.failures.insert(task, failures);
+        self.waiting.insert(task);
+        (ReportEffect::AttemptCounted, None)
+    }
+
+    fn record_outcome(&mut self, task: u64, duration_us: u64) {
+        self.done.insert(task);
+        self.failures.remove(&task);
+        self.spent_us = self.spent_us.saturating_add(duration_us);
+    }
+
+    /// Ends all leases of an allocation. Returns true if there were any.
+    pub fn end_leases(&mut self, holder: &AllocationId) -> bool {
+        let Some(held) = self.leases.remove(holder) else {
+            return false;
+        };
+        self.leased -= held.len() as u64;
+        for task in held.into_keys() {
+            self.waiting.insert(task);
+        }
+        true
+    }
+
+    /// Makes leased tasks wait again that the holder did not start. Returns true if any of them was
+    /// leased.
+    pub fn return_tasks(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
+        let mut any_leased = false;
+        for task in tasks {
+            if self.release(holder, *task, None) {
+                self.waiting.insert(*task);
+                any_leased = true;
+            }
+        }
+        any_leased
+    }
+
+    /// Makes leased tasks wait again that the holder does not know, because a response was lost.
+    /// Returns true if there were any.
+    pub fn retain_known(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
+        let Some(held) = self.leases.get(holder) else {
+            return false;
+        };
+        let known: std::collections::BTreeSet<u64> = known.iter().copied().collect();
+        let lost: Vec<u64> = held
+            .keys()
+            .filter(|task| !known.contains(task))
+            .copied()
+            .collect();
+        self.return_tasks(holder, &lost)
+    }
+
+    /// Restores a range of outcomes. It must be called before leases and failures are restored.
+    pub fn restore_done(&mut self, start: u64, end: u64) {
+        self.done.insert_span(start, end);
+        for task in start..end {
+            self.waiting.remove(task);
+        }
+    }
+
+    /// Restores the number of failed outcomes and the time spent.
+    pub fn restore_sums(&mut self, failed: u64, spent_us: u64) {
+        self.failed = failed;
+        self.spent_us = spent_us;
+    }
+
+    /// Restores the counted failures of a task without an outcome.
+    pub fn restore_failures(&mut self, task: u64, failures: u32) {
+        if task < self.total && !self.done.contains(task) {
+            self.failures.insert(task, failures);
+        }
+    }
+
+    /// Restores a lease.
+    pub fn restore_lease(&mut self, holder: &AllocationId, leased: &[Leased]) {
+        for lease in leased {
+            if self.waiting.remove(lease.task) {
+                self.leases
+                    .entry(holder.clone())
+                    .or_default()
+                    .insert(lease.task, lease.attempt);
+                self.leased += 1;
+            }
+        }
+    }
+}
+
+fn count_in_spans(ranges: &RangeSet) -> u64 {
+    ranges.spans().map(|(start, end)| end - start).sum()
+}
+
+/// Returns a number that is in both sets.
+fn find_common_number(first: &RangeSet, second: &RangeSet) -> Option<u64> {
+    let mut second_spans = second.spans().peekable();
+    for (start, end) in first.spans() {
+        // Skips the spans of the second set that end before this span.
+        while second_spans
+            .next_if(|(_, other_end)| *other_end <= start)
+            .is_some()
+        {}
+        if let Some((other_start, _)) = second_spans.peek()
+            && *other_start < end
+        {
+            return Some(start.max(*other_start));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

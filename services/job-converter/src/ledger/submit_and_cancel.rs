@@ -1,0 +1,180 @@
+//! Applies submissions and cancellations of work.
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::{BulkResult, BulkSubmitted, Submitted};
+use hayward_job_converter_api::{DEMAND, JOBS};
+use hayward_publication::committer::{Batch, Moment};
+
+use super::Ledger;
+use super::idempotency_keys::KeyState;
+use crate::command::{CancelWork, SubmissionResponse, SubmitWork};
+use crate::error::Refusal;
+use crate::metrics;
+use crate::store::Rows;
+use crate::store::work::{CancelledRow, RunnerRow};
+use crate::work::prepared_work::PreparedWork;
+use crate::work::{Runner, parse_work_id};
+
+/// A runner token and the number of open jobs that use it.
+pub struct RunnerUse {
+    pub token: Arc<str>,
+    pub works: usize,
+}
+
+impl Ledger {
+    pub(super) fn submit(
+        &mut self,
+        submit: SubmitWork,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<SubmissionResponse, Refusal> {
+        // A dry run may use any key again.
+        match self.keys.lookup(submit.request_key) {
+            _ if submit.is_dry_run => {}
+            KeyState::SameRequest(response) => {
+                return Ok(SubmissionResponse {
+                    body: response,
+                    replayed: true,
+                });
+            }
+            KeyState::OtherRequest => return Err(Refusal::KeyMismatch),
+            KeyState::New => {}
+        }
+        let limit = self.shared.settings.max_open_work;
+        let open = self.works.len() + self.orchestrators.work_count();
+        if open + submit.items.len() > limit {
+            return Err(Refusal::TooMuchWork { limit });
+        }
+        let mut results = Vec::with_capacity(submit.items.len());
+        for item in submit.items {
+            results.push(match item {
+                Ok(_) if submit.is_dry_run => BulkResult {
+                    id: None,
+                    error: None,
+                },
+                Ok(prepared) => {
+                    let id = prepared.work.id.clone();
+                    self.accept(*prepared, moment, batch);
+                    BulkResult {
+                        id: Some(id),
+                        error: None,
+                    }
+                }
+                Err(error) => BulkResult {
+                    id: None,
+                    error: Some(error),
+                },
+            });
+        }
+        let response = submission_response(results, submit.is_bulk, moment.revision);
+        if submit.is_dry_run {
+            return Ok(SubmissionResponse {
+                body: response,
+                replayed: false,
+            });
+        }
+        batch
+            .rows
+            .keys
+            .push(self.keys.insert(submit.request_key, moment.now, &response));
+        Ok(SubmissionResponse {
+            body: response,
+            replayed: false,
+        })
+    }
+
+    /// Adds prepared work to the working set, and publishes its view and demand.
+    fn accept(&mut self, prepared: PreparedWork, moment: &Moment, batch: &mut Batch<Rows>) {
+        let PreparedWork {
+            mut work,
+            row,
+            view,
+            demand,
+        } = prepared;
+        metrics::count_submission(work.kind());
+        batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
+        for (id, entry) in demand {
+            batch.publish(DEMAND, "", id.as_str(), &entry);
+        }
+        if let Some(job) = work.job() {
+            let runner = job.runner.clone();
+            self.add_runner_use(&runner, batch);
+        }
+        batch.rows.submitted.revision = i64::try_from(moment.revision).unwrap_or(i64::MAX);
+        batch.rows.submitted.rows.push(row);
+        self.shared.owners.write().insert(work.uuid, &work.user);
+        if let Some(host_key) = work.host_key() {
+            // The first demand depends on the last nodes stored under this name.
+            self.last_hosts.add_service((work.user.clone(), host_key));
+            self.dirty.insert(work.uuid);
+        }
+        work.begin_processors(&self.last_hosts, moment);
+        self.works.insert(work.uuid, Box::new(work));
+    }
+
+    fn add_runner_use(&mut self, runner: &Runner, batch: &mut Batch<Rows>) {
+        if let Some(runner_use) = self.runners.get_mut(&runner.id) {
+            runner_use.works += 1;
+            return;
+        }
+        let token = runner.token.clone();
+        let row = RunnerRow {
+            id: runner.id.to_string(),
+            token: token.to_string(),
+        };
+        // The token may have been released earlier in this batch. Its row must then stay.
+        batch.rows.deleted_runners.retain(|id| *id != row.id);
+        batch.rows.runners.push(row);
+        self.runners
+            .insert(runner.id.clone(), RunnerUse { token, works: 1 });
+    }
+
+    /// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
+    pub(super) fn cancel(
+        &mut self,
+        cancel: &CancelWork,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        let missing = || Refusal::NoSuchWork(cancel.id.clone());
+        let (_, uuid, _) = parse_work_id(&cancel.id).ok_or_else(missing)?;
+        let is_owner = |owner: &str| cancel.user.as_ref().is_none_or(|user| user == owner);
+        if let Some(final_work) = self.final_works.get(&uuid) {
+            let is_visible = is_owner(final_work.user.as_str()) && final_work.id == cancel.id;
+            return if is_visible { Ok(()) } else { Err(missing()) };
+        }
+        let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
+        if !is_owner(work.user.as_str()) || work.id != cancel.id {
+            return Err(missing());
+        }
+        if work.cancelled || batch.is_dry_run() {
+            return Ok(());
+        }
+        work.cancelled = true;
+        for slot in 0..work.slots.len() {
+            batch.withdraw(DEMAND, "", work.slot_id(slot).as_str());
+        }
+        batch.rows.cancelled.push(CancelledRow {
+            id: uuid,
+            at_ms: moment.now.unix_ms(),
+        });
+        work.record_event(format!("cancelled by {}", cancel.caller), moment, batch);
+        self.shared.tasks.notify(&uuid, moment.revision);
+        self.dirty.insert(uuid);
+        Ok(())
+    }
+}
+
+/// Returns the body of the response: all results for a bulk request, else the id of the work.
+fn submission_response(mut results: Vec<BulkResult>, is_bulk: bool, revision: u64) -> Arc<str> {
+    let single = (!is_bulk)
+        .then(|| results.pop().and_then(|result| result.id))
+        .flatten();
+    let text = match single {
+        Some(id) => serde_json::to_string(&Submitted { id, revision }),
+        None => serde_json::to_string(&BulkSubmitted { results, revision }),
+    };
+    // Serialization of ids, numbers and texts cannot fail.
+    text.unwrap_or_default().into()
+}

@@ -1,0 +1,400 @@
+//! Handles requests of task runners, which lease tasks and report how they ended.
+//!
+//! One request is handled in this order: reports, returned tasks, renewal, new leases. One commit
+//! stores all four steps, so a repeated request is safe.
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::JobSubmission;
+use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, TaskReport};
+use hayward_job_converter_domain::{Leased, ReportEffect, RunResult};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_vocabulary::{AllocationId, WorkId};
+use uuid::Uuid;
+
+use super::Ledger;
+use super::timeline::replace_nul;
+use crate::command::{LeaseGrant, LeaseTasks};
+use crate::error::Refusal;
+use crate::metrics;
+use crate::store::Rows;
+use crate::store::backoffs::BackoffRow;
+use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
+use crate::work::{Job, Work, parse_work_id};
+
+impl Ledger {
+    /// Handles one request of a task runner.
+    pub(super) fn lease(
+        &mut self,
+        lease: LeaseTasks,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<LeaseGrant, Refusal> {
+        let LeaseTasks {
+            job: id,
+            runner,
+            request,
+        } = lease;
+        let uuid = self.find_runner_job(&id, &runner)?;
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return Ok(LeaseGrant::JOB_ENDED);
+        };
+        check_tasks(work, &id, &request.finished)?;
+        let holder = &request.allocation;
+        let mut reports = Reports {
+            holder,
+            moment,
+            batch,
+            changed: ReportChanges::default(),
+        };
+        for report in &request.finished {
+            reports.record(work, report);
+        }
+        let mut changed = reports.changed;
+        let Some(exchange) = Exchange::apply_request(work, &request) else {
+            return Ok(LeaseGrant::JOB_ENDED);
+        };
+        changed.lease |= exchange.returned || !exchange.leased.is_empty();
+        if changed.progress {
+            self.clear_backoff(uuid, moment, batch);
+        }
+        if exchange.returned || changed.waiting {
+            self.shared.tasks.notify(&uuid, moment.revision);
+        }
+        let holds_tasks = exchange.held_tasks != HeldTasks::None;
+        self.update_lease_end(uuid, holder, holds_tasks, moment);
+        if changed.lease {
+            self.changed_leases.insert((uuid, holder.clone()));
+            self.progressed.insert(uuid);
+        }
+        self.changed_leases
+            .extend(changed.other_holders.into_iter().map(|other| (uuid, other)));
+        if exchange.held_tasks == HeldTasks::FirstOfJob {
+            self.dirty.insert(uuid);
+        }
+        if exchange.job_over {
+            self.end_completed_job(uuid, moment, batch);
+        }
+        Ok(LeaseGrant {
+            leased: exchange.leased,
+            job: Some(exchange.submission),
+            done: exchange.job_over || exchange.takes_no_tasks,
+        })
+    }
+
+    /// Returns the uuid of the job if the token belongs to a runner of the job.
+    fn find_runner_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
+        let missing = || Refusal::NoSuchWork(id.clone());
+        let (_, uuid, _) = parse_work_id(id).ok_or_else(missing)?;
+        let (job_id, job_runner) = match (self.works.get(&uuid), self.final_works.get(&uuid)) {
+            (Some(work), _) => (&work.id, work.job().map(|job| &job.runner.id)),
+            (None, Some(over)) => (&over.id, over.runner.as_ref()),
+            (None, None) => return Err(missing()),
+        };
+        if job_id != id {
+            return Err(missing());
+        }
+        let is_permitted =
+            job_runner.is_some_and(|job_runner| job_runner == runner || id == runner);
+        if is_permitted {
+            Ok(uuid)
+        } else {
+            Err(Refusal::WrongRunner)
+        }
+    }
+
+    /// Renews or removes the end of a lease. Renewals change no rows, because rows store holders
+    /// and not expiry times.
+    fn update_lease_end(
+        &mut self,
+        uuid: Uuid,
+        holder: &AllocationId,
+        holds_tasks: bool,
+        moment: &Moment,
+    ) {
+        if !holds_tasks {
+            self.lease_ends.remove(holder);
+            return;
+        }
+        let end = moment
+            .monotonic_ms
+            .saturating_add(self.shared.settings.task_lease_ms);
+        if self
+            .lease_ends
+            .insert(holder.clone(), (uuid, end))
+            .is_none()
+        {
+            self.lease_order.insert((end, holder.clone()));
+        }
+    }
+
+    /// Clears the backoff of a job that made progress.
+    fn clear_backoff(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let slot_id = work.slot_id(0).to_string();
+        let Some(slot) = work.slots.first_mut() else {
+            return;
+        };
+        if slot.backoff.clear() {
+            slot.hold_reason = None;
+            batch.rows.backoffs.push(BackoffRow {
+                slot: slot_id,
+                work: uuid,
+                strikes: 0,
+            });
+            work.record_event("tasks make progress again", moment, batch);
+            self.dirty.insert(uuid);
+        }
+    }
+
+    /// Writes the rows of leases that changed in this batch.
+    pub(super) fn write_leases(&mut self, batch: &mut Batch<Rows>) {
+        for (uuid, holder) in std::mem::take(&mut self.changed_leases) {
+            // The leases of an ended job are deleted with it.
+            let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
+                continue;
+            };
+            match leased_tasks_to_text(job, &holder) {
+                Some(tasks) => batch.rows.leases.push(LeaseRow {
+                    allocation: holder.to_string(),
+                    job: uuid,
+                    tasks,
+                }),
+                None => batch.rows.deleted_leases.push(holder.to_string()),
+            }
+        }
+    }
+}
+
+/// Refuses reports about tasks that the job does not have.
+fn check_tasks(work: &Work, job: &WorkId, reports: &[TaskReport]) -> Result<(), Refusal> {
+    let total = work.job().map_or(0, |job| job.tasks.total());
+    match reports.iter().find(|report| report.task >= total) {
+        Some(unknown) => Err(Refusal::NoSuchTask {
+            job: job.clone(),
+            task: unknown.task,
+            total,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the process holds leased tasks after the request.
+#[derive(PartialEq, Eq)]
+enum HeldTasks {
+    None,
+    Some,
+    /// The process holds tasks, and no other task of the job was leased before.
+    FirstOfJob,
+}
+
+/// Tasks that one request returns and leases.
+struct Exchange {
+    leased: Vec<Leased>,
+    /// Whether at least one task waits again.
+    returned: bool,
+    held_tasks: HeldTasks,
+    job_over: bool,
+    /// Whether the process gets no new tasks.
+    takes_no_tasks: bool,
+    submission: Arc<JobSubmission>,
+}
+
+impl Exchange {
+    /// Applies the returns, the renewal and the leases of one request. Returns `None` if the work
+    /// is no job.
+    fn apply_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
+        let holder = &request.allocation;
+        let (ended, takes_no_tasks) = (work.has_ended(holder), !work.may_lease(holder));
+        let job = work.job_mut()?;
+        let mut returned = job.tasks.return_tasks(holder, &request.returned);
+        if let Some(held) = &request.held {
+            returned |= job.tasks.retain_known(holder, held);
+        }
+        if ended {
+            returned |= job.tasks.end_leases(holder);
+        }
+        let job_over = job.tasks.is_over();
+        let want = if takes_no_tasks || job_over {
+            0
+        } else {
+            request.want.min(job.max_leased)
+        };
+        let leased = job.tasks.lease(holder, want as usize);
+        let is_first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
+        let held_tasks = match job.tasks.leases_of(holder) {
+            None => HeldTasks::None,
+            Some(_) if is_first => HeldTasks::FirstOfJob,
+            Some(_) => HeldTasks::Some,
+        };
+        Some(Self {
+            returned,
+            held_tasks,
+            job_over,
+            takes_no_tasks,
+            submission: job.submission.clone(),
+            leased,
+        })
+    }
+}
+
+/// Changes that the reports of one request made.
+#[derive(Default)]
+struct ReportChanges {
+    /// Whether a lease row must be written.
+    lease: bool,
+    /// Whether an attempt was counted.
+    progress: bool,
+    /// Whether at least one task waits again.
+    waiting: bool,
+    /// Other processes that lost the lease of a reported task.
+    other_holders: Vec<AllocationId>,
+}
+
+/// Reports of one request about the tasks of one process.
+struct Reports<'a> {
+    holder: &'a AllocationId,
+    moment: &'a Moment,
+    batch: &'a mut Batch<Rows>,
+    changed: ReportChanges,
+}
+
+impl Reports<'_> {
+    fn record(&mut self, work: &mut Work, report: &TaskReport) {
+        let holder = self.holder;
+        let node = work.process(holder).map(|process| process.node.to_string());
+        let uuid = work.uuid;
+        let Some(job) = work.job_mut() else { return };
+        let node = node.or_else(|| job.past.node(holder).map(ToString::to_string));
+        let result = match report {
+            report if report.succeeded() && report.error.is_none() => RunResult::Succeeded,
+            report if report.interrupted => RunResult::Interrupted,
+            _ => RunResult::Failed,
+        };
+        let leased = Leased {
+            task: report.task,
+            attempt: report.attempt,
+        };
+        let before = job.tasks.leased();
+        let (recorded, other_holder) = job.tasks.finish(holder, leased, result, report.duration_us);
+        self.changed.lease |=
+            job.tasks.leased() != before || recorded == ReportEffect::FinalOutcome;
+        self.changed.other_holders.extend(other_holder);
+        if matches!(
+            recorded,
+            ReportEffect::FinalOutcome | ReportEffect::AttemptCounted
+        ) {
+            metrics::count_attempt(result);
+        }
+        match recorded {
+            ReportEffect::FinalOutcome => {
+                job.counted_attempts += 1;
+                self.changed.progress = true;
+                let row = self.outcome_row(uuid, node, report, result);
+                self.batch.rows.outcomes.push(row);
+            }
+            ReportEffect::AttemptCounted => {
+                job.counted_attempts += 1;
+                self.changed.progress = true;
+                self.changed.waiting = true;
+                let row = self.attempt_row(uuid, node, report);
+                self.batch.rows.attempts.push(row);
+            }
+            ReportEffect::TaskReturned => self.changed.waiting = true,
+            ReportEffect::Unchanged | ReportEffect::NoSuchTask => {}
+        }
+    }
+
+    fn outcome_row(
+        &self,
+        job: Uuid,
+        node: Option<String>,
+        report: &TaskReport,
+        result: RunResult,
+    ) -> OutcomeRow {
+        OutcomeRow {
+            job,
+            task: to_i64(report.task),
+            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+            succeeded: result == RunResult::Succeeded,
+            exit_code: report.exit_code,
+            signal: report.signal,
+            error: report.error.as_deref().map(truncate_output),
+            duration_us: to_i64(report.duration_us),
+            node,
+            allocation: self.holder.to_string(),
+            output: truncate_output(&report.output),
+            ended_at_ms: self.moment.now.unix_ms(),
+        }
+    }
+
+    fn attempt_row(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
+        AttemptRow {
+            job,
+            task: to_i64(report.task),
+            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+            exit_code: report.exit_code,
+            signal: report.signal,
+            error: report.error.as_deref().map(truncate_output),
+            node,
+            allocation: self.holder.to_string(),
+            ended_at_ms: self.moment.now.unix_ms(),
+        }
+    }
+}
+
+fn to_i64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns the end of a text, at most [`OUTPUT_LIMIT`] bytes.
+fn truncate_output(text: &str) -> String {
+    let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    replace_nul(&text[start..])
+}
+
+/// Returns the column value of a lease: `[[first, one past the last, attempt], …]`.
+fn leased_tasks_to_text(job: &Job, holder: &AllocationId) -> Option<String> {
+    let mut spans: Vec<(u64, u64, u32)> = Vec::new();
+    for (task, attempt) in job.tasks.leases_of(holder)? {
+        match spans.last_mut() {
+            Some((_, end, span_attempt)) if *end == *task && span_attempt == attempt => *end += 1,
+            _ => spans.push((*task, *task + 1, *attempt)),
+        }
+    }
+    serde_json::to_string(&spans).ok()
+}
+
+/// Parses the output of [`leased_tasks_to_text`].
+pub fn leased_tasks_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
+    let spans: Vec<(u64, u64, u32)> = serde_json::from_str(text)?;
+    Ok(spans
+        .into_iter()
+        .flat_map(|(start, end, attempt)| (start..end).map(move |task| Leased { task, attempt }))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_output_has_its_end_and_no_nul() {
+        let long = format!("{}é\0z", "x".repeat(OUTPUT_LIMIT));
+        let truncated = truncate_output(&long);
+        assert!(truncated.ends_with("é\u{fffd}z") && truncated.len() <= OUTPUT_LIMIT + 2);
+        assert_eq!(truncate_output("short"), "short");
+    }
+
+    #[test]
+    fn a_stored_lease_is_parsed_into_its_tasks() {
+        let read = leased_tasks_from_text("[[3,5,1],[9,10,2]]").unwrap();
+        let plain: Vec<(u64, u32)> = read.iter().map(|it| (it.task, it.attempt)).collect();
+        assert_eq!(plain, [(3, 1), (4, 1), (9, 2)]);
+    }
+}
