@@ -21,6 +21,9 @@ use crate::remote_connection_flags::RemoteEndpoints;
 /// that time.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Memory of the machine in KiB if `/proc/meminfo` cannot be read: 4 GiB.
+const DEFAULT_MEMORY_KIB: u64 = 4 << 20;
+
 /// Common parameters of the agents to start.
 pub struct AgentLauncher<'a> {
     pub addresses: &'a Addresses,
@@ -36,6 +39,7 @@ pub struct AgentLauncher<'a> {
     pub log: Stdio,
 }
 
+/// A running agent process.
 pub struct Agent {
     pub node: NodeName,
     child: Child,
@@ -58,7 +62,10 @@ impl AgentLauncher<'_> {
             .env("HAYWARD_TOKEN_FILE", token)
             .env("HAYWARD_STATE_DIR", dir)
             .env("HAYWARD_RUNTIME", "process")
-            .env("HAYWARD_MEMORY_BYTES", memory_share(parts).to_string())
+            .env(
+                "HAYWARD_MEMORY_BYTES",
+                memory_of_one_part(parts).to_string(),
+            )
             .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
             .env(
                 "HAYWARD_CONTAINER_MANAGER_URL",
@@ -83,9 +90,7 @@ impl AgentLauncher<'_> {
             .with_context(|| format!("cannot start the agent of {node}"))?;
         Ok(Agent { node, child })
     }
-}
 
-impl AgentLauncher<'_> {
     /// Returns the mountable directories as the value of one setting.
     fn mountable_dirs(&self) -> Option<String> {
         let has_dirs = !self.docker_mountable.is_empty();
@@ -103,16 +108,16 @@ fn is_inherited(name: &std::ffi::OsStr) -> bool {
 
 /// Returns the bytes of one of `parts` equal parts of the machine's memory, in whole GiB. One tenth
 /// of the memory is left for other programs.
-fn memory_share(parts: u64) -> u64 {
+fn memory_of_one_part(parts: u64) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total_kib = text
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|number| number.parse::<u64>().ok())
-        .unwrap_or(4 << 20);
-    let share = total_kib * 1024 / 10 * 9 / parts.max(1);
-    (share / GIB).max(1) * GIB
+        .unwrap_or(DEFAULT_MEMORY_KIB);
+    let part_bytes = total_kib * 1024 / 10 * 9 / parts.max(1);
+    (part_bytes / GIB).max(1) * GIB
 }
 
 impl Agent {
@@ -150,6 +155,7 @@ pub async fn stop(mut agents: Vec<Agent>) {
             .is_err()
         {
             tracing::warn!(node = %agent.node, "the agent did not end in time");
+            // An error means that the agent has ended meanwhile.
             drop(agent.child.kill().await);
         }
     }

@@ -1,10 +1,10 @@
 //! Backups: how they are made, read and restored.
 //!
 //! The client programs of Postgres do the work. Hayward adds the keys, a manifest and a check that
-//! the dump is complete. A restore is atomic. It begins a new history, so that services discard
-//! cursors that refer to lost revisions. (R9)
+//! the dump is complete. A restore is atomic. After it, each service has a new revision history, so
+//! that the other services discard cursors that refer to lost revisions. (R9)
 
-pub mod database;
+pub mod admin_database;
 pub mod manifest;
 pub mod postgres_tool;
 pub mod restore_dump;
@@ -17,9 +17,9 @@ use std::path::Path;
 use anyhow::Context as _;
 
 /// File name of the dump in the folder of a backup.
-pub const DUMP: &str = "database.dump";
+pub const DUMP_FILE: &str = "database.dump";
 /// Folder name of the keys in the folder of a backup.
-pub const KEYS: &str = "keys";
+pub const KEYS_FOLDER: &str = "keys";
 
 /// Makes a folder that only its owner can open.
 pub fn create_private_folder(dir: &Path) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub fn create_private_folder(dir: &Path) -> anyhow::Result<()> {
     created.with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Copies everything in `from`, with its permissions, into a new folder.
+/// Copies the keys in `from` and its subfolders into a new folder. The permissions stay.
 pub fn copy_keys(from: &Path, to: &Path) -> anyhow::Result<()> {
     create_private_folder(to)?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;

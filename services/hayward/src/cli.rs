@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::fleet::{
-    backup, completion, demo, enrol, healthcheck, preflight, prepare, restore, run_service, token,
-    up,
+    backup, completion, config, demo, enrol, healthcheck, preflight, prepare, restore, run_service,
+    token, up,
 };
 use crate::commands::inspect::{allocations, containers, plan, queues, replay, rounds, what_if};
 use crate::commands::measure::{bench, simulate};
 use crate::commands::operate::{
-    audit, block, blocks, moves, node, nodes, orchestrators, policy, pool,
+    audit, block, blocks, moves, node, nodes, orchestrators, policy, worker_pool,
 };
 use crate::commands::work;
 use crate::commands::work::{apps, cancel, logs, reserve, service, submit, tasks, watch};
@@ -19,7 +19,7 @@ use crate::connection::Access;
 
 /// Schedule work on a fleet of nodes: start a fleet, submit work, follow it, see why it waits.
 #[derive(Debug, Parser)]
-#[command(name = "hayward", version, max_term_width = 100, after_help = HINT)]
+#[command(name = "hayward", version, max_term_width = 100, after_help = FIRST_STEPS)]
 pub struct Cli {
     /// State directory of the fleet. Default: that of `hayward up` for this account.
     #[arg(long, global = true, env = "HAYWARD_STATE", value_name = "DIR")]
@@ -31,7 +31,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-const HINT: &str = "\
+const FIRST_STEPS: &str = "\
 Start with `hayward up` in one terminal, and in another:
   hayward submit --count 4 --wait -- echo 'task {task}'";
 
@@ -68,10 +68,10 @@ pub enum Command {
     Restore(restore::Arguments),
     #[command(flatten)]
     Fleet(Box<FleetCommand>),
-    /// Run the planner through a scenario, cycle by cycle, without a fleet
+    /// Run the planner through a scenario, round by round, without a fleet
     Plan(plan::Arguments),
     /// Check or explain the settings of a service
-    Config(run_service::Config),
+    Config(config::Arguments),
     /// Print a completion script for a shell
     Completion(completion::Arguments),
     /// Request an address and succeed when it answers 200
@@ -103,9 +103,9 @@ pub enum FleetCommand {
     /// End jobs, services or reservations
     Cancel(WithAccess<cancel::Arguments>),
     /// Move a process of a service to another node
-    Move(WithAccess<moves::Move>),
+    Move(WithAccess<moves::MoveArguments>),
     /// Restart a process of a service on its node
-    Restart(WithAccess<moves::Restart>),
+    Restart(WithAccess<moves::RestartArguments>),
     /// Show why work waits, with the numbers
     Explain(WithAccess<work::IdArg>),
     /// Show the history of a piece of work
@@ -134,7 +134,7 @@ pub enum FleetCommand {
     /// Admit the agent of a new node
     Enrol(WithAccess<enrol::Arguments>),
     /// Block a node or worker, for a while or for ever
-    Block(WithAccess<block::Block>),
+    Block(WithAccess<block::BlockArguments>),
     /// Remove a block
     Unblock(WithAccess<block::BlockTarget>),
     /// List blocks; show evidence, choose a strategy
@@ -158,7 +158,7 @@ pub enum FleetCommand {
     /// Show what would start, wait or leave after a change
     WhatIf(Box<WithAccess<what_if::Arguments>>),
     /// Make, list, resize and end worker pools, whose owner is an external program
-    Pool(WithAccess<pool::Arguments>),
+    Pool(WithAccess<worker_pool::Arguments>),
     /// List, make and remove orchestrators
     Orchestrators(WithAccess<orchestrators::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
@@ -210,6 +210,7 @@ mod tests {
             }
             subcommands += 1;
         });
+        // A smaller number means that the visit missed some of them.
         assert!(subcommands > 35, "{subcommands}");
     }
 
@@ -256,9 +257,9 @@ mod tests {
             "pool",
             "create",
             "--token-file",
-            "mine",
+            "caller.token",
             "--owner-token",
-            "its",
+            "owner.token",
             "--size",
             "2",
             "--",
@@ -271,11 +272,11 @@ mod tests {
         let FleetCommand::Pool(pool) = *command else {
             panic!("not a command for pools")
         };
-        assert_eq!(pool.access.token_file, Some("mine".into()));
-        let pool::Command::Create(create) = pool.arguments.command else {
+        assert_eq!(pool.access.token_file, Some("caller.token".into()));
+        let worker_pool::Command::Create(create) = pool.arguments.command else {
             panic!("not the creation of a pool")
         };
-        assert_eq!(create.owner_token, Some("its".into()));
+        assert_eq!(create.owner_token, Some("owner.token".into()));
         assert_eq!(create.command, ["worker", "--size"]);
     }
 

@@ -5,6 +5,7 @@
 //! address or token is an error that explains how to give it.
 
 pub mod pages;
+pub mod work_routes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,15 +20,15 @@ use crate::{prepare, state_directory};
 
 /// The caller, by its token.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Who asks")]
+#[command(next_help_heading = "Caller")]
 pub struct Access {
-    /// Ask as this user. Default: $USER, else `me`.
+    /// Send the requests as this user. Default: $USER, else `me`.
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<UserName>,
-    /// Ask as the operator, who may see and end the work of all users.
+    /// Send the requests as the operator, who may see and end the work of all users.
     #[arg(long, global = true, conflicts_with = "user")]
     pub operator: bool,
-    /// Ask with the token in this file.
+    /// Send the requests with the token in this file.
     #[arg(long, global = true, env = "HAYWARD_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -134,6 +135,7 @@ impl Session {
         Client::new([url], self.credentials(role)?)
     }
 
+    /// Returns the address of a service, or a list of addresses of its replicas.
     pub fn url(&self, service: Service) -> anyhow::Result<String> {
         if let Some(url) = self.environment.get(service.variable()) {
             return Ok(url.clone());
@@ -163,6 +165,7 @@ impl Session {
         Ok(self.token(role)?.with_authority(authority))
     }
 
+    /// Returns the token for a role: an explicit one, that of the operator, or that of the user.
     fn token(&self, role: Role) -> anyhow::Result<TokenSource> {
         if let Some(file) = &self.access.token_file {
             return Ok(TokenSource::file(file));
@@ -171,9 +174,10 @@ impl Session {
             return Ok(TokenSource::fixed(token));
         }
         let operator = self.keys().join("tokens").join("operator.token");
-        let is_general_reader =
+        // The owner of the fleet reads as the operator, unless a flag names a user.
+        let reads_as_operator =
             role == Role::Reader && self.access.user.is_none() && is_readable(&operator);
-        if !(role == Role::Operator || self.access.operator || is_general_reader) {
+        if !(role == Role::Operator || self.access.operator || reads_as_operator) {
             return self.user_token();
         }
         if !is_readable(&operator) {
@@ -186,6 +190,7 @@ impl Session {
         Ok(TokenSource::file(operator))
     }
 
+    /// Returns the keys directory.
     fn keys(&self) -> PathBuf {
         let keys_dir = self.environment.get("HAYWARD_KEYS");
         keys_dir.map_or_else(|| self.state.join("keys"), PathBuf::from)

@@ -12,8 +12,8 @@ use sqlx::Connection as _;
 use crate::backup::revision_histories::read_histories;
 use crate::prepare;
 
-/// Checks that the database has not gone back in time, because no service would become leader on
-/// it. (R9)
+/// Checks that the services may write. After a database went back in time, none of them would
+/// become leader. (R9)
 async fn check_writable(url: &str) -> anyhow::Result<()> {
     let mut connection = hayward_postgres::connect_one(url).await?;
     let histories = read_histories(&mut connection).await?;
@@ -33,8 +33,9 @@ async fn check_writable(url: &str) -> anyhow::Result<()> {
 
 /// A prepared database, and its server if this process runs it.
 pub struct Database {
-    /// Database address by role.
+    /// Database address by role. Each service has a role.
     pub urls: BTreeMap<String, String>,
+    /// The private server. `None` for an external database.
     server: Option<Embedded>,
 }
 
@@ -58,6 +59,7 @@ impl Database {
         })
     }
 
+    /// Describes the database for the greeting of `hayward up`.
     pub fn describe(&self) -> String {
         match &self.server {
             Some(server) => format!("private Postgres (process {})", server.pid()),

@@ -4,7 +4,6 @@
 //! tokens from the state directory.
 
 pub mod agents;
-pub mod amounts;
 pub mod backup;
 pub mod cli;
 pub mod commands;
@@ -15,3 +14,4 @@ pub mod output;
 pub mod prepare;
 pub mod remote_connection_flags;
 pub mod state_directory;
+pub mod value_parsers;

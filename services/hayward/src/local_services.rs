@@ -58,7 +58,8 @@ impl Ports {
         Self([0, 1, 2, 3, 4].map(|step| first.saturating_add(step)))
     }
 
-    /// Finds five ports that are free at this moment.
+    /// Finds five ports that are free at this moment. All five listeners are open at the same time,
+    /// so the ports differ.
     pub fn free() -> anyhow::Result<Self> {
         let listeners: Vec<TcpListener> = (0..5)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -116,6 +117,7 @@ pub struct LocalServiceOptions {
 /// The five services after their start.
 pub struct LocalServices {
     pub addresses: Addresses,
+    /// Tasks that end when their service has stopped.
     services: Vec<tokio::task::JoinHandle<anyhow::Result<()>>>,
 }
 
@@ -132,6 +134,7 @@ impl LocalServices {
             node_status,
             blocklist,
         ] = options.ports.0;
+        // The service crates have items of the same names and share no trait.
         macro_rules! start {
             ($service:ident, $port:expr, $($field:ident: $value:expr),*) => {{
                 let settings = $service::Settings {

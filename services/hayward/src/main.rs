@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use hayward::cli::{Cli, Command, FleetCommand};
 use hayward::commands::fleet::{
-    backup, completion, demo, enrol, healthcheck, node_agent, preflight, prepare, restore,
+    backup, completion, config, demo, enrol, healthcheck, node_agent, preflight, prepare, restore,
     run_service, token, up,
 };
 use hayward::commands::inspect::{
@@ -13,7 +13,7 @@ use hayward::commands::inspect::{
 };
 use hayward::commands::measure::{bench, simulate};
 use hayward::commands::operate::{
-    audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, pool, status,
+    audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, status, worker_pool,
 };
 use hayward::commands::work::{
     apps, cancel, explain, job, jobs, logs, reserve, service, submit, tasks, timeline, watch,
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
         }
         None => {}
     }
-    // The node agent and its helpers start their own runtime, if they need one.
+    // The agent and its helpers run before any other setup, and start their own runtime if they
+    // need one.
     if arguments
         .next()
         .is_some_and(|argument| argument == node_agent::SUBCOMMAND)
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     run(dispatch(cli))
 }
 
+/// Runs a command on a new runtime.
 fn run(command: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     let runtime = match hayward_service::runtime() {
         Ok(runtime) => runtime,
@@ -91,7 +93,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             .await;
         }
         Command::Run(arguments) => run_service::run(arguments).await?,
-        Command::Config(arguments) => run_service::run_config(out, arguments)?,
+        Command::Config(arguments) => config::run(out, arguments)?,
         Command::Completion(arguments) => completion::run(&arguments, Cli::command())?,
         Command::Healthcheck(arguments) => healthcheck::run(&arguments)?,
     }
@@ -116,8 +118,8 @@ async fn dispatch_fleet_command(
         FleetCommand::Preflight(it) => {
             return preflight::run(session(it.access), it.arguments).await;
         }
-        FleetCommand::Apps(it) => apps::list(session(it.access), it.arguments).await?,
-        FleetCommand::App(it) => apps::show(session(it.access), it.arguments).await?,
+        FleetCommand::Apps(it) => apps::print_list(session(it.access), it.arguments).await?,
+        FleetCommand::App(it) => apps::show_or_remove(session(it.access), it.arguments).await?,
         FleetCommand::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
         FleetCommand::Job(it) => job::run(session(it.access), it.arguments).await?,
         FleetCommand::Logs(it) => logs::run(session(it.access), it.arguments).await?,
@@ -132,7 +134,7 @@ async fn dispatch_fleet_command(
         FleetCommand::Orchestrators(it) => {
             orchestrators::run(session(it.access), it.arguments).await?;
         }
-        FleetCommand::Pool(it) => pool::run(session(it.access), it.arguments).await?,
+        FleetCommand::Pool(it) => worker_pool::run(session(it.access), it.arguments).await?,
         FleetCommand::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
         FleetCommand::Block(it) => block::block(session(it.access), it.arguments).await?,
         FleetCommand::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,

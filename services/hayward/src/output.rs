@@ -1,11 +1,12 @@
-//! Writes tables for people and JSON for programs, with colours only on a terminal. Results go to
-//! standard output, everything else to standard error.
+//! Output of commands: tables for people, JSON for programs, and colours only on a terminal.
+//! Results go to standard output, everything else to standard error.
 
 pub mod bars;
 pub mod error_text;
 pub mod format;
-pub mod reasons;
+pub mod preemption_text;
 pub mod table;
+pub mod unblock_text;
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 pub use table::{Cell, Facts, Table, Tone, toned};
 
-/// Choice of colours, and the current time. Equal values give equal text.
+/// Settings for text: colours, and the current time. Equal settings give equal text.
 #[derive(Debug, Clone, Copy)]
 pub struct Renderer {
     pub colour: bool,
@@ -46,6 +47,7 @@ impl Renderer {
         }
     }
 
+    /// Returns the time since `at`.
     pub fn age(&self, at: Timestamp) -> String {
         format::format_age(at, self.now)
     }
@@ -69,10 +71,10 @@ pub struct Output {
 impl Output {
     pub fn new(json: bool) -> Self {
         // Any value that is not empty switches colours off, see <https://no-color.org>.
-        let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let allows_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             json,
-            colour: allowed && std::io::stdout().is_terminal(),
+            colour: allows_colour && std::io::stdout().is_terminal(),
         }
     }
 
@@ -96,6 +98,7 @@ impl Output {
         print(&render(&value, &self.renderer()))
     }
 
+    /// Prints JSON.
     pub fn json(&self, response: &Value) -> anyhow::Result<()> {
         print(&format!("{}\n", serde_json::to_string_pretty(response)?))
     }

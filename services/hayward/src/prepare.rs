@@ -141,6 +141,7 @@ pub fn create_user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
     create_user_token_with_groups(keys, user, groups)
 }
 
+/// Reads the groups from the existing token of the user. Returns no groups if there is none.
 fn current_groups(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
     if !keys.token_path(&user_file(user)).try_exists()? {
         return Ok(Groups::NONE);
@@ -160,7 +161,7 @@ pub fn create_user_token_with_groups(
     user: &str,
     groups: Groups,
 ) -> anyhow::Result<String> {
-    write_token_in(keys, &user_file(user), user, &[Scope::Submitter], groups)
+    write_token_with_groups(keys, &user_file(user), user, &[Scope::Submitter], groups)
 }
 
 fn user_file(user: &str) -> String {
@@ -168,10 +169,10 @@ fn user_file(user: &str) -> String {
 }
 
 fn write_token(keys: &Keys, name: &str, subject: &str, scopes: &[Scope]) -> anyhow::Result<String> {
-    write_token_in(keys, name, subject, scopes, Groups::NONE)
+    write_token_with_groups(keys, name, subject, scopes, Groups::NONE)
 }
 
-fn write_token_in(
+fn write_token_with_groups(
     keys: &Keys,
     name: &str,
     subject: &str,
@@ -262,7 +263,7 @@ pub const RENEWAL_CHECK: std::time::Duration = std::time::Duration::from_mins(10
 pub async fn set_up_database(
     keys: &Keys,
     admin_url: &str,
-    trusted: bool,
+    trusts_socket: bool,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let dir = keys.dir().join("database");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -270,8 +271,9 @@ pub async fn set_up_database(
     let mut passwords = BTreeMap::new();
     let mut urls = BTreeMap::new();
     for (_, schema) in SERVICES {
-        // A private server trusts its own socket. On all other servers each role has a password.
-        let password = if trusted {
+        // A private server trusts connections over its own socket. On all other servers each role
+        // has a password.
+        let password = if trusts_socket {
             None
         } else {
             Some(read_or_create_password(&dir, schema.name)?)

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 use hayward_service::ServerSettings;
 
+/// The telemetry collector, and whether connections to other machines may lack TLS.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RemoteEndpoints {
     /// Collector for traces, metrics and logs (OTLP over HTTP). Default:
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
-    /// File with the authorities believed to have signed the collector's certificate. Default: the
-    /// machine's own trust store.
+    /// File with the certificate authorities that are trusted for the collector. Default: the trust
+    /// store of this machine.
     #[arg(long, env = "HAYWARD_OTLP_AUTHORITY", value_name = "FILE")]
     pub otlp_authority: Option<PathBuf>,
     /// Allow a database and a collector on other machines without TLS.
@@ -53,7 +54,7 @@ impl RemoteEndpoints {
     ///
     /// # Errors
     /// When it is on another machine without TLS, and insecure connections are not allowed.
-    pub fn check(&self, database_url: &str) -> anyhow::Result<()> {
+    pub fn check_database(&self, database_url: &str) -> anyhow::Result<()> {
         let settings = ServerSettings {
             database_url: Some(database_url.to_owned()),
             ..self.server_settings()

@@ -1,7 +1,7 @@
 //! The state directory of `hayward up`. The command line finds the fleet in it.
 //!
 //! Content: `fleet.json` (addresses and process), `keys/`, `pg/`, `agents/<node>/`, `lock`. The
-//! lock admits one fleet at a time. The kernel releases it when the process ends.
+//! lock allows one fleet at a time. The kernel releases it when the process ends.
 
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -59,7 +59,8 @@ impl State {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(Self { dir, _lock: lock }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                let pid = read_fleet(&dir).map_or_else(|_| "?".to_owned(), |f| f.pid.to_string());
+                let pid =
+                    read_fleet(&dir).map_or_else(|_| "?".to_owned(), |fleet| fleet.pid.to_string());
                 bail!(
                     "a fleet is running in {} (process {pid}); use it, or stop it, or give another \
                      directory with --state",
@@ -78,6 +79,7 @@ impl State {
         self.dir.join("keys")
     }
 
+    /// Writes `fleet.json`, in which commands find the fleet.
     pub fn write_fleet(&self, addresses: &Addresses) -> anyhow::Result<()> {
         let file = FleetFile {
             addresses: addresses.clone(),
@@ -88,12 +90,14 @@ impl State {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Removes `fleet.json`.
     pub fn remove_fleet(&self) {
         // A missing file is fine.
         drop(fs::remove_file(self.dir.join("fleet.json")));
     }
 }
 
+/// Reads `fleet.json`.
 pub fn read_fleet(dir: &Path) -> anyhow::Result<FleetFile> {
     let path = dir.join("fleet.json");
     let text =

@@ -9,9 +9,8 @@ use std::process::{Command, Output};
 
 use clap::{CommandFactory as _, ValueEnum as _};
 use hayward::cli::Cli;
-use hayward::commands::fleet::run_service::{
-    Program, all_settings, program_name, program_settings,
-};
+use hayward::commands::fleet::config::{all_settings, program_settings};
+use hayward::commands::fleet::run_service::{Program, program_name};
 use hayward_service::config::Setting;
 
 /// Suffixes of names, and the word for their unit.
@@ -25,6 +24,7 @@ const UNITS: [(&str, &str); 7] = [
     ("_per_min", "minute"),
 ];
 
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -45,7 +45,7 @@ fn hayward(arguments: &[&str], environment: &[(String, String)]) -> Output {
     command.output().expect("the program can be started")
 }
 
-fn text(bytes: &[u8]) -> String {
+fn to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -58,7 +58,7 @@ fn assert_current(relative: &str, generated: &str) {
     let committed = std::fs::read_to_string(path).unwrap_or_default();
     assert_eq!(
         committed, generated,
-        "{relative} is old: run this with BLESS=1"
+        "{relative} is outdated: run this with BLESS=1"
     );
 }
 
@@ -78,7 +78,7 @@ fn wrong_default(setting: &Setting) -> Option<String> {
     let stated = (number * factor).to_string();
     (stated != setting.default && setting.default != "none").then(|| {
         format!(
-            "the default is {}, its comment says {stated}",
+            "the default is {}, but its description states {stated}",
             setting.default
         )
     })
@@ -101,6 +101,7 @@ fn find_fault(setting: &Setting) -> Option<String> {
 #[test]
 fn every_setting_has_a_description_with_unit_and_default() {
     let all = settings();
+    // A smaller number means that some programs were missed.
     assert!(all.len() > 150, "{}", all.len());
     let faults: Vec<String> = all
         .iter()
@@ -170,10 +171,11 @@ fn names_of_settings_and_variables_follow_from_the_definitions() {
         .iter()
         .map(|(program, it)| format!("setting {} {program}", it.name))
         .collect();
-    let set: BTreeSet<String> = all.iter().map(|(_, it)| it.variable()).collect();
+    let setting_variables: BTreeSet<String> = all.iter().map(|(_, it)| it.variable()).collect();
     let is_setting = |name: &String| {
+        // The variable with `_FILE` names a file with the value.
         let value = name.strip_suffix("_FILE");
-        set.contains(name) || value.is_some_and(|it| set.contains(it))
+        setting_variables.contains(name) || value.is_some_and(|it| setting_variables.contains(it))
     };
     let other_variables = other_variables()
         .into_iter()
@@ -184,7 +186,8 @@ fn names_of_settings_and_variables_follow_from_the_definitions() {
     assert_current("shared/service/src/config/names.txt", &generated);
 }
 
-const PAGE: &str = "# Settings\n\n\
+/// Beginning of the settings page.
+const PAGE_HEAD: &str = "# Settings\n\n\
     Every setting of every program, from its definition: this page is made by `BLESS=1 cargo test \
     --locked -p hayward --test settings`, and a test keeps it so. `hayward config explain` says \
     the same, and `hayward run SERVICE --help` that of one service. Each is a flag (`--lease-ms`), \
@@ -195,7 +198,7 @@ const PAGE: &str = "# Settings\n\n\
 
 #[test]
 fn the_page_of_settings_follows_from_the_definitions() {
-    let mut page = PAGE.to_owned();
+    let mut page = PAGE_HEAD.to_owned();
     for (setting, programs) in all_settings().expect("settings") {
         let default = match setting.default.as_str() {
             "" => "empty".to_owned(),
@@ -212,6 +215,8 @@ fn the_page_of_settings_follows_from_the_definitions() {
 
 #[test]
 fn one_environment_serves_all_programs() {
+    // Variables of the command line, of work and of the compose file are no settings, and are
+    // ignored by every program.
     let mut environment = vec![
         ("HAYWARD_STATE".to_owned(), "state".to_owned()),
         ("HAYWARD_TOKEN".to_owned(), "token".to_owned()),
@@ -234,10 +239,13 @@ fn one_environment_serves_all_programs() {
     for program in Program::value_variants() {
         let arguments = ["config", "check", program_name(*program)];
         let result = hayward(&arguments, &environment);
-        assert!(result.status.success(), "{}", text(&result.stderr));
-        let wrong = ("HAYWARD_HEARTBAET_MS".to_owned(), "1".to_owned());
-        let result = hayward(&arguments, &[environment.as_slice(), &[wrong]].concat());
-        let output = text(&result.stderr);
+        assert!(result.status.success(), "{}", to_text(&result.stderr));
+        let misspelled = ("HAYWARD_HEARTBAET_MS".to_owned(), "1".to_owned());
+        let result = hayward(
+            &arguments,
+            &[environment.as_slice(), &[misspelled]].concat(),
+        );
+        let output = to_text(&result.stderr);
         assert!(!result.status.success(), "{arguments:?}");
         assert!(
             output.contains("HAYWARD_HEARTBAET_MS")
@@ -250,8 +258,8 @@ fn one_environment_serves_all_programs() {
 #[test]
 fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
     let result = hayward(&["config", "explain", "HAYWARD_SUSPECT_MS"], &[]);
-    let output = text(&result.stdout);
-    assert!(result.status.success(), "{}", text(&result.stderr));
+    let output = to_text(&result.stdout);
+    assert!(result.status.success(), "{}", to_text(&result.stderr));
     assert!(
         output.contains("[15000]") && output.contains("Milliseconds of silence"),
         "{output}"
@@ -260,8 +268,8 @@ fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
         output.contains("Programs: node-status") && !output.contains("(G5)"),
         "{output}"
     );
-    let help = text(&hayward(&["run", "node-status", "--help"], &[]).stdout);
-    let agent = text(&hayward(&["node-agent", "agent", "--help"], &[]).stdout);
+    let help = to_text(&hayward(&["run", "node-status", "--help"], &[]).stdout);
+    let agent = to_text(&hayward(&["node-agent", "agent", "--help"], &[]).stdout);
     assert!(agent.contains("Thousandths of a gpu"), "{agent}");
     for setting in program_settings(Program::NodeStatus).expect("settings") {
         let first_word = setting.meaning.split(' ').next().expect("a word");
@@ -286,5 +294,5 @@ fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
         .len();
     assert_eq!(all["settings"].as_array().map(Vec::len), Some(count));
     let result = hayward(&["config", "explain", "no_such"], &[]);
-    assert!(!result.status.success() && text(&result.stderr).contains("no_such"));
+    assert!(!result.status.success() && to_text(&result.stderr).contains("no_such"));
 }

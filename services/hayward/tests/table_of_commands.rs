@@ -45,6 +45,6 @@ fn the_table_of_commands_follows_from_the_definitions() {
     }
     assert_eq!(
         written, generated,
-        "README.md is old: run this with BLESS=1"
+        "README.md is outdated: run this with BLESS=1"
     );
 }

@@ -16,8 +16,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 /// has no previous version.
 const CONTRACTIONS: [(&str, i64, &str); 1] = [("blocklist", 2, "0.1.0")];
 
-/// Queries of the last released version. A release updates the file: `BLESS=.sqlx cargo test -p
-/// hayward --test upgrades`.
+/// Queries of the last released version. Each release records its queries:
+/// `BLESS=.sqlx cargo test -p hayward --test upgrades`.
 const QUERIES: &str = "tests/upgrades/queries.json";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ struct Query {
 
 // The previous version still runs on the new tables during an upgrade. (A17)
 #[test]
-fn migrations_remove_nothing() {
+fn migrations_remove_only_what_is_listed() {
     let shared = PUBLICATION.migrator.iter().map(|it| (PUBLICATION.name, it));
     let own_migrations = SERVICES
         .iter()
@@ -63,7 +63,7 @@ async fn check_plannable(connection: &mut PgConnection, query: &str) -> Result<(
     let prepare = format!("prepare it as {query}");
     let prepared = connection.execute(AssertSqlSafe(prepare)).await;
     let dropped = connection.execute("deallocate all").await;
-    dropped.expect("the connection goes on");
+    dropped.expect("the connection survives");
     prepared.map(drop).map_err(|error| error.to_string())
 }
 
@@ -79,13 +79,19 @@ async fn queries_of_the_previous_version_run_on_the_current_tables() {
     if let Ok(from) = std::env::var("BLESS") {
         record_queries(Path::new(&from), &mut roles).await;
     }
-    let text = std::fs::read_to_string(crate_file(QUERIES)).expect("the queries of before");
+    let text = std::fs::read_to_string(crate_file(QUERIES)).expect("the recorded queries");
     let queries: Vec<Query> = serde_json::from_str(&text).expect("a list");
-    assert!(queries.len() > 100, "{} are not all", queries.len());
+    assert!(
+        queries.len() > 100,
+        "only {} queries are recorded",
+        queries.len()
+    );
     let mut failures = Vec::new();
     for Query { schemas, query } in &queries {
         for schema in schemas {
-            let connection = roles.get_mut(schema.as_str()).expect("a schema of ours");
+            let connection = roles
+                .get_mut(schema.as_str())
+                .expect("a schema of a service");
             if let Err(error) = check_plannable(connection, query).await {
                 failures.push(format!("{schema}: {error}: {query}"));
             }
@@ -100,7 +106,7 @@ async fn record_queries(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     let mut all = BTreeMap::new();
     for file in entries.flatten() {
         let text = std::fs::read_to_string(file.path()).expect("a file");
-        let document: serde_json::Value = serde_json::from_str(&text).expect("of sqlx");
+        let document: serde_json::Value = serde_json::from_str(&text).expect("a query of sqlx");
         let query = document["query"].as_str().expect("a query").to_owned();
         let mut schemas = BTreeSet::new();
         for (schema, connection) in &mut *roles {
@@ -121,7 +127,7 @@ async fn record_queries(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     std::fs::write(crate_file(QUERIES), text).expect("written");
 }
 
-/// Returns all migrations but the last.
+/// Returns all migrations except the last, as the previous version has them.
 fn without_last_migration(migrator: &Migrator) -> Migrator {
     let mut all: Vec<_> = migrator.iter().cloned().collect();
     all.sort();
@@ -164,6 +170,7 @@ const ROWS: [(&str, &str, &str); 9] = [
     ("node_status", WRITER_UPDATE, WRITER_CHECK),
     ("blocklist", WRITER_UPDATE, WRITER_CHECK),
 ];
+/// Every service has a table `writer` with one row, for its history and its lease.
 const WRITER_UPDATE: &str = "update writer set revision = 7, epoch = 3, holder = 'before'";
 const WRITER_CHECK: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
 
@@ -197,13 +204,13 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
     for schemas in [&new[..], &new, &old, &new] {
         let prepared = prepare(&admin, schemas, &BTreeMap::new()).await;
         prepared.expect("it may be prepared by either version");
-        for (schema, _, reads) in ROWS {
+        for (schema, _, query) in ROWS {
             let mut connection = connect_as_role(&database, schema).await;
-            let has_rows: bool = sqlx::query_scalar(reads)
+            let has_rows: bool = sqlx::query_scalar(query)
                 .fetch_one(&mut connection)
                 .await
-                .expect(reads);
-            assert!(has_rows, "{schema}: {reads}");
+                .expect(query);
+            assert!(has_rows, "{schema}: {query}");
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::revision_histories::History;
-use super::{DUMP, KEYS};
+use super::{DUMP_FILE, KEYS_FOLDER};
 
 const FILE_NAME: &str = "manifest.json";
 /// Format version of the manifest that this program writes and reads.
@@ -24,13 +24,19 @@ pub struct Manifest {
     pub format_version: u32,
     pub made_at: Timestamp,
     /// Version of the program that made the backup.
-    pub hayward: String,
+    #[serde(rename = "hayward")]
+    pub hayward_version: String,
     /// Major version of the Postgres server.
-    pub postgres: u32,
-    pub bytes: u64,
+    #[serde(rename = "postgres")]
+    pub postgres_version: u32,
+    /// Length of the dump in bytes.
+    #[serde(rename = "bytes")]
+    pub dump_bytes: u64,
+    /// SHA-256 digest of the dump, in hexadecimal.
     pub sha256: String,
     /// True when the backup contains the keys directory.
-    pub keys: bool,
+    #[serde(rename = "keys")]
+    pub has_keys: bool,
     /// Last revision of each service, by schema.
     pub histories: BTreeMap<String, History>,
 }
@@ -39,19 +45,19 @@ impl Manifest {
     pub fn for_dump(
         dump: &Path,
         made_at: Timestamp,
-        postgres: u32,
-        keys: bool,
+        postgres_version: u32,
+        has_keys: bool,
         histories: BTreeMap<String, History>,
     ) -> anyhow::Result<Self> {
-        let (bytes, sha256) = hash_file(dump)?;
+        let (dump_bytes, sha256) = hash_file(dump)?;
         Ok(Self {
             format_version: FORMAT_VERSION,
             made_at,
-            hayward: env!("CARGO_PKG_VERSION").to_owned(),
-            postgres,
-            bytes,
+            hayward_version: env!("CARGO_PKG_VERSION").to_owned(),
+            postgres_version,
+            dump_bytes,
             sha256,
-            keys,
+            has_keys,
             histories,
         })
     }
@@ -65,15 +71,15 @@ impl Manifest {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE_NAME);
         let text = fs::read_to_string(&path)
-            .with_context(|| format!("{} is no backup: cannot read its page", dir.display()))?;
+            .with_context(|| format!("{} is no backup: cannot read its manifest", dir.display()))?;
         let manifest: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} is damaged", path.display()))?;
         if manifest.format_version != FORMAT_VERSION {
             bail!(
-                "{} is of a form that hayward {} does not know; it was made by {}",
+                "{} has a format that hayward {} does not know; it was made by {}",
                 dir.display(),
                 env!("CARGO_PKG_VERSION"),
-                manifest.hayward
+                manifest.hayward_version
             );
         }
         Ok(manifest)
@@ -91,7 +97,7 @@ pub struct RestoreSource {
 }
 
 impl RestoreSource {
-    /// Opens a backup and checks the digest of its dump.
+    /// Opens a backup folder and checks the digest of its dump. A file is a plain dump.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if path.is_file() {
             return Ok(Self {
@@ -101,19 +107,19 @@ impl RestoreSource {
             });
         }
         let manifest = Manifest::read(path)?;
-        let dump = path.join(DUMP);
+        let dump = path.join(DUMP_FILE);
         let (bytes, sha256) = hash_file(&dump)?;
-        if (bytes, &sha256) != (manifest.bytes, &manifest.sha256) {
+        if (bytes, &sha256) != (manifest.dump_bytes, &manifest.sha256) {
             bail!(
                 "{} is not the file that was written: it has {bytes} bytes and {} were, or its \
                  digest differs; take another backup",
                 dump.display(),
-                manifest.bytes
+                manifest.dump_bytes
             );
         }
         Ok(Self {
             dump,
-            keys: manifest.keys.then(|| path.join(KEYS)),
+            keys: manifest.has_keys.then(|| path.join(KEYS_FOLDER)),
             manifest: Some(manifest),
         })
     }
@@ -144,9 +150,9 @@ fn hash_file(file: &Path) -> anyhow::Result<(u64, String)> {
         hasher.update(&buffer[..length]);
         bytes += length as u64;
     }
-    let hasher = hasher.finalize();
+    let digest = hasher.finalize();
     let mut hex = String::new();
-    for byte in &hasher {
+    for byte in &digest {
         // Writing to a string never fails.
         let _ = write!(hex, "{byte:02x}");
     }
@@ -160,9 +166,10 @@ mod tests {
     fn create_backup(dir: &Path, unix_ms: i64) -> PathBuf {
         let dir = dir.join(unix_ms.to_string());
         fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join(DUMP), "rows").unwrap();
+        fs::write(dir.join(DUMP_FILE), "rows").unwrap();
         let made_at = Timestamp::from_unix_ms(unix_ms);
-        let manifest = Manifest::for_dump(&dir.join(DUMP), made_at, 15, false, BTreeMap::new());
+        let manifest =
+            Manifest::for_dump(&dir.join(DUMP_FILE), made_at, 15, false, BTreeMap::new());
         manifest.unwrap().write(&dir).unwrap();
         dir
     }
@@ -172,8 +179,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = create_backup(dir.path(), 1);
         assert!(RestoreSource::open(&path).unwrap().manifest.is_some());
+        // The written content was `rows`. The first content is shorter, the second has its length.
         for content in ["row", "sowr"] {
-            fs::write(path.join(DUMP), content).unwrap();
+            fs::write(path.join(DUMP_FILE), content).unwrap();
             let message = RestoreSource::open(&path).unwrap_err().to_string();
             assert!(
                 message.contains("not the file that was written"),
@@ -183,7 +191,7 @@ mod tests {
         assert!(RestoreSource::open(dir.path()).is_err());
         // A plain dump has no manifest.
         assert!(
-            RestoreSource::open(&path.join(DUMP))
+            RestoreSource::open(&path.join(DUMP_FILE))
                 .unwrap()
                 .manifest
                 .is_none()

@@ -1,5 +1,5 @@
-//! The client programs of Postgres. This module finds them, checks their version, and keeps
-//! passwords out of their command lines.
+//! Runs the client programs of Postgres: finds them, checks their version, and passes passwords in
+//! the environment instead of the command line.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -55,6 +55,7 @@ impl Tool {
         Ok(())
     }
 
+    /// Returns a command line without arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.stdin(Stdio::null()).kill_on_drop(true);
@@ -94,7 +95,7 @@ pub fn first_lines(stderr: &[u8]) -> String {
 /// Parses the major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
 fn parse_major_version(output: &str) -> Option<u32> {
     let (_, version) = output.split_once("(PostgreSQL) ")?;
-    let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
+    let digits = version.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 

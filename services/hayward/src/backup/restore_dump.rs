@@ -1,5 +1,7 @@
-//! Restores a dump in one transaction. It drops the old schemas, creates the new ones, and begins a
-//! new history. A failure leaves the database unchanged.
+//! Restores a dump in one transaction, which drops the old schemas, creates the new ones, and
+//! begins new histories. A failure leaves the database unchanged.
+//!
+//! `pg_restore` converts the dump to an SQL script, and `psql` executes the script.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +21,7 @@ use crate::prepare::SERVICES;
 pub struct Target<'a> {
     pub url: &'a str,
     /// Histories in the database before the restore, by schema.
-    pub before: &'a BTreeMap<String, History>,
+    pub histories_before: &'a BTreeMap<String, History>,
     /// Settings that the server knows.
     pub settings: &'a BTreeSet<String>,
 }
@@ -55,42 +57,50 @@ impl Tools {
         check_dump(&self.pg_restore, dump).await
     }
 
+    /// Restores the dump into the target.
+    ///
+    /// # Errors
+    /// When a program fails. The database is then unchanged.
     pub async fn restore(&self, dump: &Path, target: Target<'_>) -> anyhow::Result<()> {
-        let mut reader = self.pg_restore.command();
+        let mut pg_restore = self.pg_restore.command();
         // Hayward creates the schemas itself, because the administrator need not own the database.
         for (_, schema) in SERVICES {
-            reader.arg(format!("--schema={}", schema.name));
+            pg_restore.arg(format!("--schema={}", schema.name));
         }
-        reader.arg("--file=-").arg(dump);
-        reader.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut writer = self.psql.command_for(target.url);
-        writer.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
-        writer.stdin(Stdio::piped()).stdout(Stdio::null());
-        writer.stderr(Stdio::piped());
-        let mut reader = reader.spawn().context("cannot run pg_restore")?;
-        let mut writer = writer.spawn().context("cannot run psql")?;
-        let rows = reader.stdout.take().context("pg_restore has no output")?;
-        let mut errors = reader.stderr.take().context("pg_restore has no errors")?;
-        let mut rows = BufReader::new(rows);
-        let mut input = writer.stdin.take().context("psql takes no input")?;
-        let feed = async {
+        pg_restore.arg("--file=-").arg(dump);
+        pg_restore.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut psql = self.psql.command_for(target.url);
+        psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
+        psql.stdin(Stdio::piped()).stdout(Stdio::null());
+        psql.stderr(Stdio::piped());
+        let mut pg_restore = pg_restore.spawn().context("cannot run pg_restore")?;
+        let mut psql = psql.spawn().context("cannot run psql")?;
+        let script = pg_restore.stdout.take();
+        let mut script = BufReader::new(script.context("pg_restore has no output")?);
+        let mut errors = pg_restore
+            .stderr
+            .take()
+            .context("pg_restore has no errors")?;
+        let mut input = psql.stdin.take().context("psql takes no input")?;
+        let copy_script = async {
             input.write_all(prologue().as_bytes()).await?;
-            let head = read_head(&mut rows, target.settings).await?;
+            let head = read_head(&mut script, target.settings).await?;
             input.write_all(&head).await?;
-            tokio::io::copy(&mut rows, &mut input).await?;
+            tokio::io::copy(&mut script, &mut input).await?;
             let mut error_output = Vec::new();
             errors.read_to_end(&mut error_output).await?;
-            let succeeded = reader.wait().await?.success();
+            let succeeded = pg_restore.wait().await?.success();
             if succeeded {
-                input.write_all(epilogue(target.before).as_bytes()).await?;
+                let epilogue = epilogue(target.histories_before);
+                input.write_all(epilogue.as_bytes()).await?;
                 input.shutdown().await?;
             }
-            // The final statement is missing, so psql ends with an open transaction. The server
-            // rolls it back.
+            // After a failure the final `commit` is missing. psql then ends with an open
+            // transaction, which the server rolls back.
             drop(input);
             anyhow::Ok((succeeded, error_output))
         };
-        let (feed, output) = tokio::join!(feed, writer.wait_with_output());
+        let (copied, output) = tokio::join!(copy_script, psql.wait_with_output());
         let output = output.context("psql did not end")?;
         if !output.status.success() {
             bail!(
@@ -98,7 +108,7 @@ impl Tools {
                 first_lines(&output.stderr)
             );
         }
-        let (succeeded, error_output) = feed.context("the dump could not be fed to psql")?;
+        let (succeeded, error_output) = copied.context("the dump cannot be sent to psql")?;
         if !succeeded {
             bail!(
                 "the dump cannot be read, and the database is as it was: {}",
@@ -113,18 +123,18 @@ impl Tools {
 /// example, a newer client sets `transaction_timeout`, which a server before 17 refuses. The head
 /// ends at the first line that is neither a setting nor a comment.
 async fn read_head(
-    rows: &mut (impl AsyncBufRead + Unpin),
+    script: &mut (impl AsyncBufRead + Unpin),
     settings: &BTreeSet<String>,
 ) -> std::io::Result<Vec<u8>> {
-    let (mut script, mut line) = (Vec::new(), Vec::new());
-    while rows.read_until(b'\n', &mut line).await? > 0 {
+    let (mut head, mut line) = (Vec::new(), Vec::new());
+    while script.read_until(b'\n', &mut line).await? > 0 {
         let text = String::from_utf8_lossy(&line);
         let set = text.strip_prefix("SET ");
         let name = set.and_then(|set| set.split([' ', '=']).next());
         if name.is_none_or(|name| settings.contains(name)) {
-            script.extend_from_slice(&line);
+            head.extend_from_slice(&line);
         }
-        // Newer versions use `\restrict` to keep a script from calling programs.
+        // Newer versions begin with `\restrict`, which forbids a script to call programs.
         let head_prefixes = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
         let is_head = text.trim().is_empty() || head_prefixes.iter().any(|it| text.starts_with(it));
         if !is_head {
@@ -132,7 +142,7 @@ async fn read_head(
         }
         line.clear();
     }
-    Ok(script)
+    Ok(head)
 }
 
 /// Checks that a dump is complete and has the rows of all five services.
@@ -142,6 +152,7 @@ pub async fn check_dump(pg_restore: &Tool, dump: &Path) -> anyhow::Result<()> {
     let list = pg_restore.run(list).await;
     let list = list.with_context(|| format!("{} cannot be read", dump.display()))?;
     for (service, schema) in SERVICES {
+        // Each service has a table `writer`.
         if !list.contains(&format!("TABLE DATA {} writer ", schema.name)) {
             bail!("{} has no rows of {service}", dump.display());
         }
@@ -149,6 +160,7 @@ pub async fn check_dump(pg_restore: &Tool, dump: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the statements before the dump. They open the transaction and recreate the schemas.
 fn prologue() -> String {
     let mut text = "begin;\nset client_min_messages = warning;\n".to_owned();
     for (_, schema) in SERVICES {
@@ -162,10 +174,12 @@ fn prologue() -> String {
     text
 }
 
-fn epilogue(before: &BTreeMap<String, History>) -> String {
+/// Returns the statements after the dump. They begin new histories and commit the transaction.
+fn epilogue(histories_before: &BTreeMap<String, History>) -> String {
     let mut text = "\n".to_owned();
     for (_, schema) in SERVICES {
-        let epoch = before.get(schema.name).map_or(0, |history| history.epoch);
+        let history = histories_before.get(schema.name);
+        let epoch = history.map_or(0, |history| history.epoch);
         for statement in new_history_statements(schema.name, epoch) {
             let _ = writeln!(text, "{statement};");
         }

@@ -1,5 +1,5 @@
-//! Reads the histories in a database and its current writers, and begins new histories. A history
-//! is one uninterrupted sequence of revisions of a service. Its lineage identifies it. (R9)
+//! Reads the histories and current writers of a database, and begins new histories. A history is
+//! one uninterrupted sequence of revisions of a service. Its lineage identifies it. (R9)
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,19 @@ use crate::prepare::SERVICES;
 
 /// Step between the epochs of two histories. It is larger than any number of terms that a restore
 /// can lose.
-const STEP: i64 = 1_000;
+const EPOCH_STEP: i64 = 1_000;
 
 /// The history of one service, from its row in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
+    /// Identity of the history.
     pub lineage: String,
+    /// Number of the last change.
     pub revision: i64,
+    /// Number of the last term of leadership.
     pub epoch: i64,
-    /// Reason why the service writes nothing: the database went back in time. `None` if the service
-    /// may write.
+    /// Reason why the service is read-only after the database went back in time. `None` if the
+    /// service may write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub went_back: Option<String>,
 }
@@ -70,16 +73,17 @@ async fn read_writer_row(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<Option<sqlx::postgres::PgRow>, sqlx::Error> {
-    let exists = "select to_regclass($1) is not null";
+    let query = "select to_regclass($1) is not null";
     let table = format!("{schema}.writer");
-    let exists: bool = sqlx::query_scalar(exists)
+    let exists: bool = sqlx::query_scalar(query)
         .bind(&table)
         .fetch_one(&mut *connection)
         .await?;
     if !exists {
         return Ok(None);
     }
-    // A database of an older version lacks the column `went_back`.
+    // A database of an older version lacks the column `went_back`. The JSON of its row gives null
+    // for it.
     let query = format!(
         "select lineage::text as lineage, revision, epoch, holder,
                 expires_at > clock_timestamp() as fresh, to_jsonb(w) ->> 'went_back' as went_back
@@ -111,6 +115,7 @@ pub async fn read_histories(
     Ok(all)
 }
 
+/// Reads the holders of valid leases, and counts the connections of the services.
 pub async fn read_writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Error> {
     let mut writers = Writers::default();
     for (_, schema) in SERVICES {
@@ -132,10 +137,11 @@ pub async fn read_writers(connection: &mut PgConnection) -> Result<Writers, sqlx
 /// Returns the statements that begin a new history of this schema, with an epoch above all previous
 /// ones.
 pub fn new_history_statements(schema: &str, highest_epoch: i64) -> [String; 3] {
+    let step = EPOCH_STEP;
     [
         format!(
             "update {schema}.writer
-                set lineage = gen_random_uuid(), epoch = greatest(epoch, {highest_epoch}) + {STEP},
+                set lineage = gen_random_uuid(), epoch = greatest(epoch, {highest_epoch}) + {step},
                     holder = '', expires_at = '-infinity'"
         ),
         // Cursors of neighbours belong to the previous histories.

@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod completion;
+pub mod config;
 pub mod demo;
 pub mod enrol;
 pub mod healthcheck;

@@ -9,5 +9,5 @@ pub mod node;
 pub mod nodes;
 pub mod orchestrators;
 pub mod policy;
-pub mod pool;
 pub mod status;
+pub mod worker_pool;

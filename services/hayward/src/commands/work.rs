@@ -1,4 +1,4 @@
-//! Functions that the commands for jobs, services and reservations share.
+//! Commands for jobs, services, reservations and applications, and functions that they share.
 
 pub mod apps;
 pub mod cancel;
@@ -21,15 +21,21 @@ use hayward_service::Client;
 use hayward_vocabulary::{WhenUnreachable, WorkId, WorkKind};
 use serde_json::Value;
 
-use crate::connection::pages::{self, WORK_PAGES, keep_newest, route_of_work};
+use crate::connection::pages::{self, WORK_PAGES, keep_newest};
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_count, format_duration, format_exit, format_size};
 use crate::output::{Cell, Facts, Renderer, Table, Tone, note, parse_response, toned};
 
+/// Maximum number of characters of a name in a table.
+const NAME_WIDTH: usize = 24;
+/// Maximum number of characters of a reason in a table or in a line of progress.
+const REASON_WIDTH: usize = 60;
+
 /// Selects one piece of work.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
-    /// Its id, as `submit` printed it.
+    /// Id of the work, as `submit` printed it.
     #[arg(value_name = "ID")]
     pub id: WorkId,
 }
@@ -37,13 +43,14 @@ pub struct IdArg {
 /// Selects the work of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
-    /// Work of all users. Needs the operator's token.
+    /// Show the work of all users. Needs the operator's token.
     #[arg(long)]
     pub all: bool,
-    /// Only in this state: waiting, running, stopping, completed, failed, cancelled or refused.
+    /// Show only work in this state: waiting, running, stopping, completed, failed, cancelled or
+    /// refused.
     #[arg(long = "in", value_name = "STATE", value_parser = parse_state)]
     pub in_state: Option<WorkState>,
-    /// The newest so many.
+    /// Maximum number of entries, the newest first.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
 }
@@ -71,17 +78,17 @@ pub async fn print_list(session: Session, route: &str, listing: &Listing) -> any
         .map(|state| format!("?state={}", enum_text(&state)));
     let path = format!("/v1/{route}{}", filter.unwrap_or_default());
     let mut response = pages::read_all(&client, &path, WORK_PAGES).await?;
-    let left_out = keep_newest(&mut response, WORK_PAGES, listing.limit);
+    let omitted = keep_newest(&mut response, WORK_PAGES, listing.limit);
     session.out.print_response(
         response,
         |list: &hayward_job_converter_api::WorkList, renderer| {
             render_table(&list.items, route, renderer)
         },
     )?;
-    if left_out > 0 && !session.out.json {
+    if omitted > 0 && !session.out.json {
         note(&format!(
             "{} older not shown; see --limit",
-            format_count(left_out as u64, "one")
+            format_count(omitted as u64, "one")
         ));
     }
     Ok(())
@@ -103,7 +110,7 @@ pub fn render_table(items: &[WorkView], route: &str, renderer: &Renderer) -> Str
     for view in items {
         table.push_row([
             (&view.id).into(),
-            shorten(&view.name, 24).into(),
+            shorten(&view.name, NAME_WIDTH).into(),
             (&view.user).into(),
             class_or_queue(view).into(),
             state_cell(view.state),
@@ -111,7 +118,7 @@ pub fn render_table(items: &[WorkView], route: &str, renderer: &Renderer) -> Str
             count_alive(view).into(),
             renderer.age(view.submitted_at).into(),
             toned(
-                shorten(view.reason.as_deref().unwrap_or_default(), 60),
+                shorten(view.reason.as_deref().unwrap_or_default(), REASON_WIDTH),
                 Tone::Faint,
             ),
         ]);
@@ -215,6 +222,7 @@ fn process_table(view: &WorkView, renderer: &Renderer) -> String {
     if view.processes.is_empty() {
         return String::new();
     }
+    // A reservation has no process. It holds a node.
     let noun = if view.kind == WorkKind::Reservation {
         "machine"
     } else {
@@ -235,12 +243,12 @@ fn process_table(view: &WorkView, renderer: &Renderer) -> String {
 }
 
 /// Reads the view of one piece of work, as JSON.
-pub async fn fetch(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
+pub async fn fetch_json(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
     Ok(client.get(&route_of_work(id)?).await?)
 }
 
 pub async fn fetch_view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
-    parse_response(fetch(client, id).await?)
+    parse_response(fetch_json(client, id).await?)
 }
 
 /// Cancels the work. Work that has ended stays unchanged.

@@ -1,7 +1,6 @@
-//! Reads paginated lists as one list.
+//! Reads all pages of a list from the API, and merges them into one response.
 
 use hayward_service::{Client, ClientError};
-use hayward_vocabulary::WorkId;
 use serde_json::Value;
 
 /// Field names of a paginated response.
@@ -28,6 +27,7 @@ pub async fn read_all(
     let separator = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{separator}limit=1000");
     let mut merged: Value = client.get(&path).await?;
+    // The merged response has the cursor of the last page read.
     while let Some(cursor) = take_cursor(&mut merged, pages) {
         let call = client
             .call(http::Method::GET, path.as_str())
@@ -46,6 +46,7 @@ pub async fn read_all(
     Ok(merged)
 }
 
+/// Removes the cursor of the next page. Returns `None` after the last page.
 fn take_cursor(merged: &mut Value, pages: PageFields) -> Option<String> {
     let cursor = merged.as_object_mut()?.remove(pages.next)?;
     cursor.as_str().map(str::to_owned)
@@ -67,26 +68,6 @@ fn id_of(item: &Value) -> &str {
     item.get("id").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the route of a piece of work, by the prefix of its id.
-pub fn route_of_work(id: &WorkId) -> anyhow::Result<String> {
-    let collection = match id.as_str().split_once('_') {
-        Some(("job", _)) => "jobs",
-        Some(("svc", _)) => "services",
-        Some(("rsv", _)) => "reservations",
-        Some(("wp", _)) => anyhow::bail!(
-            "{id} belongs to a worker pool: `hayward pool show {pool}` shows it, and `hayward \
-             explain {pool}.N` says why worker N waits",
-            pool = id.parent()
-        ),
-        Some(("app", _)) => anyhow::bail!(
-            "{id} belongs to an application: `hayward explain {id}` says why it waits, and \
-             `hayward app APPLICATION` shows how its tasks stand"
-        ),
-        _ => anyhow::bail!("{id} is no id of work: those begin with job_, svc_ or rsv_"),
-    };
-    Ok(format!("/v1/{collection}/{}", id.parent()))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -99,16 +80,5 @@ mod tests {
         assert_eq!(keep_newest(&mut merged, WORK_PAGES, 2), 1);
         assert_eq!(merged, json!({"items": [{"id": "job_2"}, {"id": "job_3"}]}));
         assert_eq!(keep_newest(&mut merged, WORK_PAGES, 5), 0);
-    }
-
-    #[test]
-    fn an_id_prefix_selects_the_route() {
-        let route = |text: &str| route_of_work(&WorkId::new(text).unwrap());
-        assert_eq!(route("job_1").unwrap(), "/v1/jobs/job_1");
-        assert_eq!(route("svc_1.3").unwrap(), "/v1/services/svc_1");
-        assert_eq!(route("rsv_1").unwrap(), "/v1/reservations/rsv_1");
-        assert!(route("alc_1").is_err() && route("7").is_err());
-        let message = route("wp_1.2").unwrap_err().to_string();
-        assert!(message.contains("hayward pool show wp_1`"), "{message}");
     }
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::local_services::Ports;
 use crate::state_directory::FleetFile;
 
+/// Returns a session with this state directory and these environment variables.
 fn session(dir: &std::path::Path, variables: &[(&str, &str)]) -> Session {
     Session {
         out: Output::new(false),

@@ -35,12 +35,12 @@ mod tests {
         assert_eq!(
             draw_share(u64::MAX, u64::MAX, 1, 4),
             "████",
-            "never wider than it may be"
+            "the bar never exceeds its width"
         );
         assert_eq!(
             draw_share(3, 3, 0, 4),
             "████",
-            "an empty fleet divides nothing"
+            "a total of zero is no error"
         );
     }
 }

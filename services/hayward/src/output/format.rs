@@ -66,7 +66,7 @@ pub fn format_size(size: &Size) -> String {
     parts.join(", ")
 }
 
-/// Formats an API value as text: underscores become blanks.
+/// Formats an API value such as `not_ready` as text: blanks replace underscores.
 pub fn enum_text<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text.replace('_', " ").to_lowercase(),
@@ -121,9 +121,9 @@ pub fn sanitize_lines(text: &str) -> String {
 /// Returns true for control characters, and for characters that embed, override, isolate or mark
 /// text directions.
 fn is_harmful(c: char) -> bool {
-    let marks = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
-    let redirects = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || marks || redirects
+    let marks_direction = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
+    let changes_direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || marks_direction || changes_direction
 }
 
 #[cfg(test)]

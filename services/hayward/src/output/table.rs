@@ -31,6 +31,7 @@ impl Tone {
     }
 }
 
+/// Text of a table cell, without control characters.
 #[derive(Debug, Clone)]
 pub struct Cell {
     text: String,

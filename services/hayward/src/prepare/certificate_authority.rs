@@ -28,6 +28,7 @@ const DAY: std::time::Duration = std::time::Duration::from_hours(24);
 /// differ.
 const SKEW_DAYS: u32 = 1;
 
+/// Private key of the authority, in the keys directory.
 const KEY_FILE: &str = "tls/ca.key";
 
 /// Makes the authority when it is missing, and a new certificate for each service. The certificates
@@ -97,6 +98,7 @@ pub(super) fn issue(
 pub fn replace_authority(keys: &Keys) -> anyhow::Result<()> {
     let bundle = keys.dir().join(CA_IN_KEYS);
     let bundle_text = fs::read_to_string(&bundle).unwrap_or_default();
+    // The newest certificate is first. Older ones are no longer trusted after this call.
     let newest = bundle_text
         .split_inclusive(CERTIFICATE_END)
         .next()
@@ -104,6 +106,7 @@ pub fn replace_authority(keys: &Keys) -> anyhow::Result<()> {
     create_authority(keys, newest.trim_start()).map(drop)
 }
 
+/// Last line of a certificate in PEM.
 const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
 
 fn open_or_create_authority(keys: &Keys) -> anyhow::Result<Issuer<'static, KeyPair>> {

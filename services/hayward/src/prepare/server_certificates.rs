@@ -24,6 +24,7 @@ use crate::output::note;
 pub struct Server {
     /// Host name of the server.
     name: String,
+    /// Directory for a copy of the certificate.
     copy_dir: Option<PathBuf>,
 }
 
@@ -36,13 +37,13 @@ impl FromStr for Server {
             None => (text, None),
         };
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-        let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if !starts_well || !name.bytes().all(is_allowed) {
+        let starts_alphanumeric = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if !starts_alphanumeric || !name.bytes().all(is_allowed) {
             bail!("{name:?} is no host name");
         }
         let is_own_service = SERVICES.iter().any(|(service, _)| *service == name);
         if is_own_service || name == "ca" {
-            bail!("there is a {name} of the fleet's own");
+            bail!("{name} is a certificate of the fleet itself");
         }
         Ok(Self {
             name: name.to_owned(),
@@ -104,8 +105,8 @@ pub async fn reload_certificate(admin_url: &str, servers: &[Server]) -> anyhow::
     let mut connection = hayward_postgres::connect_one(admin_url).await?;
     if let Err(error) = connection.execute("select pg_reload_conf()").await {
         note(&format!(
-            "the database was not told to read its certificate again ({error}): do it before the \
-             one of before ends"
+            "the database did not reload its certificate ({error}): reload it before the previous \
+             certificate expires"
         ));
     }
     connection.close().await?;
@@ -139,7 +140,7 @@ mod tests {
     fn the_key_stays_and_the_certificate_is_renewed_each_time() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path().join("keys")).unwrap();
-        let copy_dir = dir.path().join("place");
+        let copy_dir = dir.path().join("copies");
         fs::create_dir(&copy_dir).unwrap();
         let text = format!("postgres={}", copy_dir.display());
         let servers = [text.parse().unwrap(), "otel-collector".parse().unwrap()];

@@ -1,5 +1,5 @@
-//! `hayward backup`: saves the database and the keys in one folder, as of one instant. The backup
-//! is verified before it gets its name. The fleet may run meanwhile.
+//! `hayward backup`: saves the database and the keys in one folder. The rows of all services are of
+//! the same instant. The backup is verified before it gets its name. The fleet may run meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +12,12 @@ use hayward_vocabulary::Timestamp;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::backup::database::{Admin, AdminAccess, server_version};
+use crate::backup::admin_database::{AdminAccess, AdminDatabase, server_version};
 use crate::backup::manifest::Manifest;
 use crate::backup::postgres_tool::Tool;
 use crate::backup::restore_dump::check_dump;
 use crate::backup::revision_histories::{History, read_histories};
-use crate::backup::{DUMP, KEYS, copy_keys, create_private_folder};
+use crate::backup::{DUMP_FILE, KEYS_FOLDER, copy_keys, create_private_folder};
 use crate::output::format::format_bytes;
 use crate::output::{Output, note, print};
 use crate::prepare::SERVICES;
@@ -52,7 +52,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     }
     let keys = keys_to_copy(&arguments, &state)?;
     let admin = arguments.access.open(&state).await?;
-    let result = create(&admin, keys.as_deref(), &to, now).await;
+    let result = create_backup(&admin, keys.as_deref(), &to, now).await;
     admin.close().await;
     let manifest = result?;
     if out.json {
@@ -61,11 +61,11 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     for (schema, history) in &manifest.histories {
         if let Some(reason) = &history.went_back {
             note(&format!(
-                "{schema} writes nothing, and the backup is of that: {reason}"
+                "the backup has the current state of {schema}, which is read-only: {reason}"
             ));
         }
     }
-    print(&summary(&to, &manifest))
+    print(&summary_text(&to, &manifest))
 }
 
 /// Returns the folder of the backup, for example `backups/2026-11-22T221500.123Z`.
@@ -90,8 +90,8 @@ fn keys_to_copy(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<Pa
 }
 
 /// Makes the backup in a temporary folder, and renames the folder when the backup is complete.
-async fn create(
-    admin: &Admin,
+async fn create_backup(
+    admin: &AdminDatabase,
     keys: Option<&Path>,
     to: &Path,
     now: Timestamp,
@@ -116,8 +116,9 @@ async fn create(
     result
 }
 
+/// Writes the dump, the keys and the manifest into the folder.
 async fn write_backup(
-    admin: &Admin,
+    admin: &AdminDatabase,
     keys: Option<&Path>,
     dir: &Path,
     now: Timestamp,
@@ -129,21 +130,22 @@ async fn write_backup(
         Tool::find("pg_restore").await?,
     );
     pg_dump.check_version(server)?;
-    let dump = dir.join(DUMP);
+    let dump = dir.join(DUMP_FILE);
     let histories = dump_schemas(&mut connection, &pg_dump, &admin.url, &dump).await?;
     connection.close().await?;
     check_dump(&pg_restore, &dump).await?;
     fs::set_permissions(&dump, fs::Permissions::from_mode(0o600))?;
     fs::File::open(&dump)?.sync_all()?;
     if let Some(keys) = keys {
-        copy_keys(keys, &dir.join(KEYS))?;
+        copy_keys(keys, &dir.join(KEYS_FOLDER))?;
     }
     let manifest = Manifest::for_dump(&dump, now, server, keys.is_some(), histories)?;
     manifest.write(dir)?;
     Ok(manifest)
 }
 
-/// Dumps the five schemas. Returns their histories at the same instant.
+/// Dumps the five schemas. Returns their histories at the same instant, because `pg_dump` reads the
+/// snapshot of the transaction that reads the histories.
 async fn dump_schemas(
     connection: &mut PgConnection,
     pg_dump: &Tool,
@@ -178,13 +180,13 @@ async fn dump_schemas(
     Ok(histories)
 }
 
-fn summary(to: &Path, manifest: &Manifest) -> String {
+fn summary_text(to: &Path, manifest: &Manifest) -> String {
     let revisions: Vec<String> = manifest
         .histories
         .iter()
         .map(|(schema, history)| format!("{schema} {}", history.revision))
         .collect();
-    let keys = if manifest.keys {
+    let keys = if manifest.has_keys {
         "with the keys: whoever reads it may do everything"
     } else {
         "without the keys: keep those elsewhere"
@@ -192,7 +194,7 @@ fn summary(to: &Path, manifest: &Manifest) -> String {
     format!(
         "{}\n{} of rows, {keys}; revisions: {}\nto put it back: hayward restore {}\n",
         to.display(),
-        format_bytes(manifest.bytes),
+        format_bytes(manifest.dump_bytes),
         revisions.join(", "),
         to.display(),
     )

@@ -1,7 +1,7 @@
 //! `hayward demo`: runs a new fleet with real work of two users, blocks a node half way, and
 //! compares every result with a direct computation.
 
-mod files;
+mod files_to_hash;
 mod live_view;
 mod report;
 mod work;
@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use hayward_service::{Shutdown, telemetry};
 
-use self::files::UserFiles;
+use self::files_to_hash::UserFiles;
 use self::live_view::LiveView;
-use self::work::Work;
+use self::work::DemoWork;
 use crate::commands::fleet::up::{self, LocalFleet};
 use crate::local_services::Ports;
 use crate::remote_connection_flags::RemoteEndpoints;
@@ -35,7 +35,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let _telemetry = telemetry::init("demo", &up::server_settings(&RemoteEndpoints::default()))?;
-    let files = files::list_files(arguments.dir.as_deref())?;
+    let files = files_to_hash::list_files(arguments.dir.as_deref())?;
     if files.is_empty() {
         bail!("there is no regular file to hash");
     }
@@ -46,7 +46,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         home.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o711),
     )?;
-    let files = files::make_readable(files, &home.path().join("files"))?;
+    let files = files_to_hash::make_readable(files, &home.path().join("files"))?;
     println!("Starting Postgres, five services and three node agents …");
     let options = up::Arguments {
         docker: None,
@@ -58,7 +58,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         scrape_listen: None,
         unlimited: false,
     };
-    // The services stop after the agents, also after Ctrl-C.
+    // The services have their own shutdown signal, because they stop after the agents.
     let services_shutdown = Shutdown::new();
     let fleet = tokio::select! {
         fleet = LocalFleet::start(state, Ports::free()?, &options, &services_shutdown) => fleet?,
@@ -89,8 +89,8 @@ async fn run_demo(
     files: &[PathBuf],
     pause_ms: Option<u64>,
 ) -> anyhow::Result<bool> {
-    let pause_ms = pause_ms.unwrap_or_else(|| files::default_pause_ms(files.len()));
-    let (ada, ben) = files::divide(files);
+    let pause_ms = pause_ms.unwrap_or_else(|| files_to_hash::default_pause_ms(files.len()));
+    let (ada, ben) = files_to_hash::divide(files);
     println!(
         "{} files: {} for ada (class high, weight 200), {} for ben (class normal, weight 100){}",
         files.len(),
@@ -102,7 +102,7 @@ async fn run_demo(
             String::new()
         },
     );
-    let work = Work::submit(
+    let work = DemoWork::submit(
         fleet,
         &[
             UserFiles::new("ada", "high", ada),
@@ -112,15 +112,15 @@ async fn run_demo(
     )
     .await?;
     let mut live_view = LiveView::new(&work);
-    let mut blocked = false;
+    let mut has_blocked_node = false;
     loop {
         let state = work.read_state().await?;
         live_view.update(&state);
         if state.jobs.iter().all(|job| job.state.is_final()) {
             break;
         }
-        if !blocked && state.finished_tasks() * 2 >= state.total_tasks() {
-            blocked = true;
+        if !has_blocked_node && state.finished_tasks() * 2 >= state.total_tasks() {
+            has_blocked_node = true;
             let node = work.block_busiest_node(fleet).await?;
             live_view.print_line(&format!(
                 "half way: {node} is blocked and emptied; its work starts elsewhere"

@@ -5,10 +5,10 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{NodeName, Size};
 use serde_json::Value;
 
-use crate::amounts;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_duration;
 use crate::output::note;
+use crate::value_parsers;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -16,10 +16,10 @@ pub struct Arguments {
     #[arg(value_name = "NODE")]
     pub node: NodeName,
     /// Maximum memory that the agent may report, as 64G. Default: no limit.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = value_parsers::parse_bytes)]
     pub memory: Option<u64>,
-    /// Maximum number of cpus that the agent may report. Default: no limit.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
+    /// Maximum number of CPUs that the agent may report. Default: no limit.
+    #[arg(long, value_name = "CPUS", value_parser = value_parsers::parse_cpu_milli)]
     pub cpu: Option<u64>,
     /// The only pool that the agent may report. Default: any pool.
     #[arg(long, value_name = "POOL")]
@@ -51,11 +51,12 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let node = &request.node;
     if !session.out.json {
         note(&format!(
-            "Shown this once, and good for one use. On {node}: put it into a file that \
-             HAYWARD_ENROLMENT_SECRET_FILE names for the agent (mode 600), or\n\n  \
+            "The secret is shown only now, and valid for one use. On {node}, write it to a file \
+             of mode 600 and name that file in HAYWARD_ENROLMENT_SECRET_FILE of the agent, or \
+             call\n\n  \
              curl -sd '{{\"secret\":\"…\"}}' -H 'Content-Type: application/json' \
-             {url}/v1/nodes/{node}/credentials\n\nanswers with the agent's token, which \
-             HAYWARD_TOKEN_FILE names for it.\n"
+             {url}/v1/nodes/{node}/credentials\n\nwhich returns the agent's token for a \
+             file that HAYWARD_TOKEN_FILE of the agent names.\n"
         ));
     }
     session

@@ -21,7 +21,8 @@ pub struct Arguments {
     /// Seconds to wait for the answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = timeout_parser())]
     pub timeout: u64,
-    /// The authority that signed the certificate. Else the one in the keys directory.
+    /// Certificate of the authority that signed the service's certificate. Default: that in the
+    /// keys directory.
     #[arg(long, value_name = "FILE", env = CA_FILE)]
     pub ca: Option<PathBuf>,
     /// The keys directory.
@@ -46,10 +47,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("cannot reach {host}"))?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let status = if endpoint.tls {
+    let status = if endpoint.uses_tls {
         let in_keys = arguments.keys.as_ref().map(|keys| keys.join(CA_IN_KEYS));
         let authority = arguments.ca.clone().or(in_keys);
-        let authority = authority.context("whose certificate to believe: say --ca or --keys")?;
+        let authority = authority
+            .context("no certificate authority is trusted: name one with --ca or --keys")?;
         send_request(&endpoint, connect_tls(&endpoint, stream, &authority)?)?
     } else {
         send_request(&endpoint, stream)?
@@ -94,8 +96,7 @@ fn send_request(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::R
     stream
         .write_all(request.as_bytes())
         .with_context(no_response)?;
-    // The length is that of `HTTP/1.1 200`.
-    let mut status_line = [0; 12];
+    let mut status_line = [0; "HTTP/1.1 200".len()];
     stream
         .read_exact(&mut status_line)
         .with_context(no_response)?;
@@ -112,7 +113,7 @@ fn send_request(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::R
 /// The parts of an address.
 #[derive(Debug, PartialEq, Eq)]
 struct Endpoint {
-    tls: bool,
+    uses_tls: bool,
     /// Host and port, separated by a colon.
     host: String,
     path: String,
@@ -120,13 +121,13 @@ struct Endpoint {
 
 impl Endpoint {
     fn parse(url: &str) -> anyhow::Result<Self> {
-        let (tls, rest) = match url.split_once("://") {
+        let (uses_tls, rest) = match url.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
             _ => bail!("{url:?} begins with neither http:// nor https://"),
         };
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            bail!("{url:?} has blanks in it");
+            bail!("{url:?} contains a blank or a control character");
         }
         let (host, path) = match rest.find('/') {
             Some(index) => rest.split_at(index),
@@ -135,14 +136,14 @@ impl Endpoint {
         let has_port = host
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let port = if tls { 443 } else { 80 };
+        let port = if uses_tls { 443 } else { 80 };
         let host = if has_port {
             host.to_owned()
         } else {
             format!("{host}:{port}")
         };
         Ok(Self {
-            tls,
+            uses_tls,
             host,
             path: path.to_owned(),
         })
@@ -214,8 +215,12 @@ mod tests {
     #[test]
     fn an_address_has_a_host_a_port_and_a_path() {
         let parse = |url: &str| {
-            let Endpoint { tls, host, path } = Endpoint::parse(url).unwrap();
-            (tls, host, path)
+            let Endpoint {
+                uses_tls,
+                host,
+                path,
+            } = Endpoint::parse(url).unwrap();
+            (uses_tls, host, path)
         };
         let plain = (false, "a:1".into(), "/readyz".into());
         assert_eq!(parse("http://a:1/readyz"), plain);
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_200_is_healthy() {
+    fn only_status_200_is_healthy() {
         for (response, healthy) in [
             ("HTTP/1.1 200 OK\r\n\r\n", true),
             ("HTTP/1.1 503 Service Unavailable\r\n\r\n", false),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::backup::database::AdminAccess;
+use crate::backup::admin_database::AdminAccess;
 use crate::connection::Session;
 use crate::output::{Renderer, Table, Tone, print, toned};
 use evaluate::{Check, Verdict};
@@ -28,7 +28,7 @@ pub struct Arguments {
     pub backup_hours: u32,
 }
 
-/// Prints the decision. Returns success if the upgrade may start.
+/// Prints the decision with all checks. Returns success if the upgrade may start.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let facts = Box::pin(collect::collect_facts(&session, &arguments)).await;
     let checks = evaluate::evaluate_checks(&facts);

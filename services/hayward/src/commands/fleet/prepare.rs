@@ -99,6 +99,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let groups = groups.transpose()?;
     if arguments.new_issuer {
         let keys = Keys::open(&arguments.keys)?;
+        // Services must know the new public key before a token is signed with the new key.
         let issuer = keys.publish_new_key()?;
         tokio::time::sleep(RELOAD_TIME).await;
         keys.install(&issuer)?;

@@ -2,7 +2,7 @@
 //! time. (R9)
 
 mod accept_loss;
-mod describe_effects;
+mod effects;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,10 @@ use hayward_service::Keys;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
+use crate::backup::admin_database::{
+    AdminAccess, AdminDatabase, server_version, setting_names, start_private,
+};
 use crate::backup::copy_keys;
-use crate::backup::database::{Admin, AdminAccess, server_version, setting_names, start_private};
 use crate::backup::manifest::RestoreSource;
 use crate::backup::restore_dump::{Target, Tools};
 use crate::backup::revision_histories::{
@@ -48,7 +50,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     let Some(from) = &arguments.from else {
         return accept_loss::run(out, &state, &arguments).await;
     };
-    let saved = RestoreSource::open(from)?;
+    let source = RestoreSource::open(from)?;
     // The lock prevents the start of a fleet in this state directory.
     let _lock = match arguments.access.explicit_url()? {
         Some(_) => None,
@@ -56,15 +58,15 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     };
     let keys = arguments.access.keys(&state);
     let tools = Tools::find().await?;
-    tools.check_dump(&saved.dump).await?;
+    tools.check_dump(&source.dump).await?;
     let restore = Restore {
-        saved: &saved,
+        source: &source,
         tools: &tools,
         keys: &keys,
         dry_run: arguments.dry_run,
     };
     let admin = match arguments.access.find(&state).await? {
-        // This machine has no database yet.
+        // This machine has no database yet. Only a dry run can do without one.
         None if arguments.dry_run => None,
         None => Some(start_private(&state).await?),
         found => found,
@@ -74,26 +76,27 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         admin.close().await;
     }
     let (before, after) = result?;
-    let plan = describe_effects::Plan {
-        saved: &saved,
+    let effects = effects::RestoreEffects {
+        source: &source,
         before: &before,
     };
     if out.json {
         return out.json(&json!({
             "done": !arguments.dry_run,
             "before": before,
-            "backup": saved.manifest,
+            "backup": source.manifest,
             "after": after,
         }));
     }
-    print(&plan.render(&out.renderer(), arguments.dry_run))
+    print(&effects.render(&out.renderer(), arguments.dry_run))
 }
 
+/// Revision history of each service, by schema.
 type Histories = BTreeMap<String, History>;
 
 /// One restore of a backup.
 struct Restore<'a> {
-    saved: &'a RestoreSource,
+    source: &'a RestoreSource,
     tools: &'a Tools,
     keys: &'a Path,
     dry_run: bool,
@@ -102,29 +105,32 @@ struct Restore<'a> {
 impl Restore<'_> {
     /// Returns the histories before and after the restore. A dry run returns no histories after the
     /// restore. Without a server only a dry run is possible.
-    async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
+    async fn run(
+        &self,
+        admin: Option<&AdminDatabase>,
+    ) -> anyhow::Result<(Histories, Option<Histories>)> {
         let before = if let Some(admin) = admin {
             self.histories_before(admin).await?
         } else {
             hayward_postgres::binaries()?;
             Histories::new()
         };
-        let keys = keys_for(self.saved, self.keys, self.dry_run)?;
+        let keys = keys_for(self.source, self.keys, self.dry_run)?;
         let Some(admin) = admin.filter(|_| !self.dry_run) else {
             return Ok((before, None));
         };
         let keys = Keys::open(keys)?;
         // A dump has no roles, and the administrator must be a member of the owner roles. A missing
         // database is created.
-        prepare::set_up_database(&keys, &admin.url, admin.private).await?;
+        prepare::set_up_database(&keys, &admin.url, admin.is_private).await?;
         let after = self.restore_and_migrate(admin, &keys, &before).await?;
-        verify(self.saved, &before, &after)?;
+        verify(self.source, &before, &after)?;
         Ok((before, Some(after)))
     }
 
     /// Reads the current histories. They are empty if the database does not exist.
-    async fn histories_before(&self, admin: &Admin) -> anyhow::Result<Histories> {
-        let Some(mut connection) = admin.connect_if_there().await? else {
+    async fn histories_before(&self, admin: &AdminDatabase) -> anyhow::Result<Histories> {
+        let Some(mut connection) = admin.connect_if_exists().await? else {
             return Ok(Histories::new());
         };
         self.tools
@@ -137,9 +143,10 @@ impl Restore<'_> {
         Ok(before)
     }
 
+    /// Restores the dump, migrates it to this version, and returns the new histories.
     async fn restore_and_migrate(
         &self,
-        admin: &Admin,
+        admin: &AdminDatabase,
         keys: &Keys,
         before: &Histories,
     ) -> anyhow::Result<Histories> {
@@ -148,13 +155,13 @@ impl Restore<'_> {
             .check_versions(server_version(&mut connection).await?)?;
         let target = Target {
             url: &admin.url,
-            before,
+            histories_before: before,
             settings: &setting_names(&mut connection).await?,
         };
-        self.tools.restore(&self.saved.dump, target).await?;
+        self.tools.restore(&self.source.dump, target).await?;
         // This call migrates an older dump to this version, and grants the roles their permissions
         // again.
-        let migrated = prepare::set_up_database(keys, &admin.url, admin.private).await;
+        let migrated = prepare::set_up_database(keys, &admin.url, admin.is_private).await;
         migrated.context(
             "the rows are back, but this version cannot migrate them: use the version that made \
              the backup, or a newer one",
@@ -172,10 +179,10 @@ impl Restore<'_> {
 
 /// Returns the directory of keys to use. Existing keys stay, because tokens were signed with them.
 /// Missing keys come from the backup.
-fn keys_for<'a>(saved: &RestoreSource, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
+fn keys_for<'a>(source: &RestoreSource, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
     let Some(current) = issuer(keys) else {
-        match &saved.keys {
+        match &source.keys {
             Some(from_backup) if !dry_run => copy_keys(from_backup, keys)?,
             Some(_) => {}
             None => bail!(
@@ -185,7 +192,7 @@ fn keys_for<'a>(saved: &RestoreSource, keys: &'a Path, dry_run: bool) -> anyhow:
         }
         return Ok(keys);
     };
-    let from_backup = saved.keys.as_deref().and_then(issuer);
+    let from_backup = source.keys.as_deref().and_then(issuer);
     if from_backup.is_some_and(|from_backup| from_backup != current) {
         note(&format!(
             "the keys in {} are not those of the backup, and stay: old tokens are not good here",
@@ -196,13 +203,13 @@ fn keys_for<'a>(saved: &RestoreSource, keys: &'a Path, dry_run: bool) -> anyhow:
 }
 
 /// Checks that the restored rows are those of the backup, with a new history.
-fn verify(saved: &RestoreSource, before: &Histories, after: &Histories) -> anyhow::Result<()> {
+fn verify(source: &RestoreSource, before: &Histories, after: &Histories) -> anyhow::Result<()> {
     for (_, schema) in SERVICES {
         let name = schema.name;
         let restored = after
             .get(name)
             .with_context(|| format!("{name} is missing"))?;
-        let saved = saved
+        let saved = source
             .manifest
             .as_ref()
             .and_then(|it| it.histories.get(name));
@@ -215,7 +222,7 @@ fn verify(saved: &RestoreSource, before: &Histories, after: &Histories) -> anyho
             .get(name)
             .is_some_and(|before| before.epoch >= restored.epoch)
         {
-            bail!("{name} has terms of before: {restored:?}");
+            bail!("{name} has an epoch of a previous history: {restored:?}");
         }
     }
     Ok(())

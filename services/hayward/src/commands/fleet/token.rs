@@ -24,36 +24,36 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Action {
-    /// Make a token and put it into the directory; without a renewal it ends by itself
-    Issue(Issue),
-    /// Say whose tokens there are and until when they are good
+    /// Make a token file in the directory; the token expires unless it is renewed
+    Issue(IssueArguments),
+    /// List the tokens with subject, scopes and expiry
     List,
-    /// Refuse a token from now on; services see it within two seconds
+    /// Revoke a token; services refuse it within two seconds
     Revoke(NameArg),
-    /// Make another token in its place, and refuse the one of before
+    /// Replace a token by a new one, and revoke the old one
     Rotate(NameArg),
 }
 
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
-pub struct Issue {
-    /// For this person to submit work; they stay in their groups.
+pub struct IssueArguments {
+    /// Make a token with which this person submits work. The groups of the person stay.
     #[arg(long, value_name = "NAME")]
     pub user: Option<UserName>,
-    /// For this person to read everything and change nothing.
+    /// Make a token with which this person reads everything and changes nothing.
     #[arg(long, value_name = "NAME")]
     pub viewer: Option<UserName>,
-    /// For this person to read audit records, and nothing else.
+    /// Make a token with which this person reads audit records, and nothing else.
     #[arg(long, value_name = "NAME")]
     pub auditor: Option<UserName>,
-    /// For the agent of this node.
+    /// Make a token for the agent of this node.
     #[arg(long, value_name = "NODE")]
     pub agent: Option<NodeName>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct NameArg {
-    /// Its name in `hayward token list`.
+    /// Name of the token in `hayward token list`.
     #[arg(value_name = "TOKEN")]
     pub name: String,
 }
@@ -81,10 +81,10 @@ pub fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow:
             .join("keys")
     };
     let keys = Keys::open(arguments.keys.unwrap_or_else(default_keys))?;
-    execute(&keys, arguments.action, out)
+    execute_action(&keys, arguments.action, out)
 }
 
-fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
+fn execute_action(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     match action {
         Action::Issue(issue) => {
@@ -92,7 +92,7 @@ fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
             println!("{}", keys.token_path(&name).display());
         }
         Action::List => {
-            let all = list(keys, &clock)?;
+            let all = list_tokens(keys, &clock)?;
             let response = serde_json::to_value(&all)?;
             out.print_response(response, |all: &Vec<TokenEntry>, renderer| {
                 render_table(all, renderer)
@@ -111,7 +111,7 @@ fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
 }
 
 /// Issues a token. Returns the name of its file.
-fn issue_token(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
+fn issue_token(keys: &Keys, issue: &IssueArguments) -> anyhow::Result<String> {
     if let Some(user) = &issue.user {
         prepare::create_user_token(keys, user.as_str())?;
         return Ok(format!("user-{user}"));
@@ -129,7 +129,7 @@ fn issue_token(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     Ok(format!("viewer-{name}"))
 }
 
-fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<TokenEntry>> {
+fn list_tokens(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<TokenEntry>> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let names = keys.token_names()?.into_iter();
     Ok(names
@@ -201,10 +201,11 @@ fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
 mod tests {
     use super::*;
 
+    /// Creates keys with a token of the user Ada and a token of the viewer Eve.
     fn keys_with_tokens() -> (tempfile::TempDir, Keys, Arc<dyn Clock>) {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path().join("keys")).unwrap();
-        let issue = |user: Option<&str>, viewer: Option<&str>| Issue {
+        let issue = |user: Option<&str>, viewer: Option<&str>| IssueArguments {
             user: user.map(|it| it.parse().unwrap()),
             viewer: viewer.map(|it| it.parse().unwrap()),
             auditor: None,
@@ -225,13 +226,16 @@ mod tests {
     fn tokens_are_listed_with_scopes_and_refusals() {
         let (_dir, keys, clock) = keys_with_tokens();
         std::fs::write(keys.token_path("stray"), "no token").unwrap();
-        let all = list(&keys, &clock).unwrap();
+        let all = list_tokens(&keys, &clock).unwrap();
         let names: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["stray", "user-ada", "viewer-eve"]);
-        assert_eq!(all[1].scopes, ["submitter"]);
-        assert_eq!(all[2].subject.as_deref(), Some("eve"));
-        assert!(all[1].refused.is_none() && all[1].ends_at > Some(clock.now()));
-        assert!(all[0].refused.is_some() && all[0].subject.is_none());
+        let [stray, user, viewer] = all.as_slice() else {
+            panic!("three tokens")
+        };
+        assert_eq!(user.scopes, ["submitter"]);
+        assert_eq!(viewer.subject.as_deref(), Some("eve"));
+        assert!(user.refused.is_none() && user.ends_at > Some(clock.now()));
+        assert!(stray.refused.is_some() && stray.subject.is_none());
     }
 
     // `revoke` revokes the token itself, and `rotate` revokes its predecessor. (S8)
@@ -252,6 +256,6 @@ mod tests {
         revoke(&keys, &clock, "viewer-eve").unwrap();
         let revoked = std::fs::read_to_string(keys.revoked_path()).unwrap();
         assert_eq!(revoked.lines().count(), 2);
-        assert!(revoke(&keys, &clock, "nobody").is_err());
+        assert!(revoke(&keys, &clock, "missing").is_err());
     }
 }

@@ -46,11 +46,11 @@ pub struct Arguments {
         default_missing_value = "/var/run/docker.sock"
     )]
     pub docker: Option<PathBuf>,
-    /// A directory whose content containers may be given, where the policy of the pool lists it
-    /// too. May be given several times.
+    /// A directory that containers may mount, if the policy of the pool lists it too. May be
+    /// repeated.
     #[arg(long, value_name = "DIR", requires = "docker", value_parser = parse_directory)]
     pub docker_mountable: Vec<String>,
-    /// A Postgres to use instead of a private one.
+    /// Address of the Postgres database to use. Default: a private Postgres of this fleet.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct Arguments {
     /// token.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
     pub scrape_listen: Option<SocketAddr>,
-    /// Switches off all rate limits, for benchmarks.
+    /// True switches off all rate limits, for benchmarks.
     #[arg(skip)]
     pub unlimited: bool,
 }
@@ -70,7 +70,7 @@ fn parse_directory(text: &str) -> Result<String, String> {
     let is_dir = path.is_dir();
     let name = path.to_str().filter(|_| is_dir);
     name.map(ToOwned::to_owned)
-        .ok_or_else(|| "it is no directory that can be named".to_owned())
+        .ok_or_else(|| "it is no directory with a UTF-8 path".to_owned())
 }
 
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
@@ -143,15 +143,15 @@ impl LocalFleet {
         let postgres_dir = state.dir().join("pg");
         let url = arguments.database_url.as_deref();
         if let Some(url) = url {
-            arguments.remote_endpoints.check(url)?;
+            arguments.remote_endpoints.check_database(url)?;
         }
         let database = Database::open(url, &postgres_dir, &keys).await?;
         let options = LocalServiceOptions {
             ports,
             keys: state.keys(),
             databases: database.urls.clone(),
-            // All services end with this process. A short lease lets the services of the next start
-            // lead at once.
+            // No other process competes for the lease. With a short lease, the services lead soon
+            // after the next start.
             lease_ms: 1_500,
             suspect_ms: 3_000,
             lost_ms: 8_000,
@@ -228,7 +228,7 @@ impl LocalFleet {
                 };
                 let node = agent.node.clone();
                 let restarts = restarts_by_node.entry(node.clone()).or_default();
-                if !restarts.may_start(Instant::now()) {
+                if !restarts.try_restart(Instant::now()) {
                     continue;
                 }
                 match self.start_agent(node.clone(), arguments, LogMode::Append) {
@@ -307,16 +307,19 @@ fn agent_log(dir: &Path, node: &NodeName, log: LogMode) -> anyhow::Result<Stdio>
     Ok(file.into())
 }
 
-/// Restart times of the agent of a node. The first restart is immediate, and each later failure
-/// doubles the pause.
+/// Restarts of the agent of a node. The first restart is immediate, and each later failure doubles
+/// the pause. A long stable run resets the pause.
 #[derive(Debug, Default)]
 struct Restarts {
+    /// Time of the last restart. `None` before the first.
     last: Option<Instant>,
+    /// Minimum time between the last restart and the next.
     pause: Duration,
 }
 
 impl Restarts {
-    fn may_start(&mut self, now: Instant) -> bool {
+    /// Returns true if the agent may restart now, and then records the restart.
+    fn try_restart(&mut self, now: Instant) -> bool {
         let elapsed = self.last.map(|last| now.saturating_duration_since(last));
         if elapsed.is_some_and(|elapsed| elapsed < self.pause) {
             return false;
@@ -379,7 +382,7 @@ mod tests {
         let mut restarts = Restarts::default();
         let mut start_seconds = Vec::new();
         for second in 0..300 {
-            if restarts.may_start(start + Duration::from_secs(second)) {
+            if restarts.try_restart(start + Duration::from_secs(second)) {
                 start_seconds.push(second);
             }
         }
@@ -387,7 +390,7 @@ mod tests {
         // After a stable run the agent restarts immediately, and its pauses start again with the
         // first.
         let later = start + Duration::from_secs(1_000);
-        assert!(restarts.may_start(later));
-        assert!(restarts.may_start(later + Duration::from_secs(2)));
+        assert!(restarts.try_restart(later));
+        assert!(restarts.try_restart(later + Duration::from_secs(2)));
     }
 }

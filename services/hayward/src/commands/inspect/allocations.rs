@@ -13,10 +13,10 @@ use crate::output::{Cell, Renderer, Table, Tone, toned};
 /// Selects allocations or containers by node and by work.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Filter {
-    /// Only on this node.
+    /// Show only those on this node.
     #[arg(long, value_name = "NODE")]
     pub node: Option<NodeName>,
-    /// Only of this job or reservation, or of this instance of a service.
+    /// Show only those of this job or reservation, or of this instance of a service.
     #[arg(long = "job", visible_alias = "work", value_name = "ID")]
     pub work: Option<WorkId>,
 }

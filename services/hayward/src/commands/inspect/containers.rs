@@ -17,7 +17,7 @@ const PAGE_FIELDS: PageFields = PageFields {
 pub struct Arguments {
     #[command(flatten)]
     pub filter: Filter,
-    /// Those that ended too.
+    /// Show containers that have ended too.
     #[arg(long)]
     pub all: bool,
 }

@@ -71,6 +71,7 @@ fn free_pieces_text(orders: &[NodesOfOrder]) -> String {
     terms.join(", ")
 }
 
+/// Renders one row for each class and size of its processes.
 fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
     let header = [
         "class",
@@ -106,7 +107,7 @@ fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
         }
     }
     if table.is_empty() {
-        return "nobody asks for anything\n".to_owned();
+        return "no class has demand\n".to_owned();
     }
     table.render(renderer)
 }

@@ -16,10 +16,10 @@ pub struct Arguments {
     /// The scenario, or `-` for standard input.
     #[arg(value_name = "SCENARIO.json")]
     pub file: PathBuf,
-    /// Compare with what the scenario expects, and print differences instead of cycles.
+    /// Compare the rounds with the expectations of the scenario, and print only the differences.
     #[arg(long)]
     pub check: bool,
-    /// Say which nodes the processes of each job are on.
+    /// Print the nodes of the processes of each job.
     #[arg(long)]
     pub places: bool,
     /// Print why work waits, the change that would let it start, and the preemptions.
@@ -32,11 +32,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let text = read_file(&arguments.file).with_context(|| format!("cannot read {name}"))?;
     let scenario = Scenario::read(&text).with_context(|| format!("{name} is no scenario"))?;
     // A scenario may expect any field, so the comparison includes all fields.
-    let shown = OutcomeOptions {
+    let options = OutcomeOptions {
         places: arguments.places || arguments.check,
         explain: arguments.explain || arguments.check,
     };
-    let outcomes = scenario.run(shown).with_context(|| name.to_string())?;
+    let outcomes = scenario.run(options).with_context(|| name.to_string())?;
     if !arguments.check {
         for outcome in &outcomes {
             print(&format!("{}\n", serde_json::to_string(outcome)?))?;
@@ -60,6 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Reads a file, or standard input for `-`.
 fn read_file(file: &Path) -> std::io::Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();

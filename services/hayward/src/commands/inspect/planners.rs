@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::planners::{
     OutsidePlanner, PlannerAnswer, PlannerKind, Planners, PoolPlanning,
 };
+use hayward_vocabulary::plural;
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Maximum number of refused steps in the output.
-const MAX_STEPS: usize = 20;
+const MAX_REFUSED_STEPS: usize = 20;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
@@ -53,6 +54,7 @@ pub fn render(planners: &Planners, renderer: &Renderer) -> String {
     text
 }
 
+/// Describes the current request to an external planner, its failures and its last answer.
 fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
     let mut text = String::new();
     let request = match (planner.asking, &planner.next_attempt_at) {
@@ -96,7 +98,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
             let _ = writeln!(
                 text,
                 "; round {round} granted {}, told {} to leave, refused {}",
-                process_count_text(response.granted),
+                plural::processes(response.granted),
                 response.vacated,
                 format_count(response.refusals, "step"),
             );
@@ -106,7 +108,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
         return text;
     }
     let mut table = Table::new(["step", "of", "on", "refused", "because"]);
-    for step in response.refused.iter().take(MAX_STEPS) {
+    for step in response.refused.iter().take(MAX_REFUSED_STEPS) {
         table.push_row([
             sanitize(&step.at).into(),
             sanitize(&step.what).into(),
@@ -118,18 +120,11 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
     text.push_str(&table.render(renderer));
     let omitted = response
         .refusals
-        .saturating_sub(response.refused.len().min(MAX_STEPS) as u64);
+        .saturating_sub(response.refused.len().min(MAX_REFUSED_STEPS) as u64);
     if omitted > 0 {
         let _ = writeln!(text, "and {omitted} more");
     }
     text
-}
-
-fn process_count_text(number: u64) -> String {
-    match number {
-        1 => "1 process".to_owned(),
-        _ => format!("{number} processes"),
-    }
 }
 
 #[cfg(test)]

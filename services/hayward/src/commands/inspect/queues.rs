@@ -16,7 +16,7 @@ const NAME_WIDTH: usize = 20;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Only the queues of this pool.
+    /// Show only the queues of this pool.
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
 }
@@ -93,7 +93,7 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
             let amount_in = |counts: &Counts| counts.get(*resource).copied();
             let used = amount_in(&queue.used);
             let pending = amount_in(&queue.pending).unwrap_or(0);
-            let all = amount_in(&capacity).unwrap_or(0);
+            let pool_capacity = amount_in(&capacity).unwrap_or(0);
             let limit_text = |counts: &Counts| {
                 amount_in(counts).map_or(String::new(), |it| amount_text(resource, it))
             };
@@ -102,7 +102,7 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
             table.push_row([
                 in_first_row(indented_name(&queue.queue)).into(),
                 (*resource).into(),
-                usage_bar(queue, resource, all).into(),
+                usage_bar(queue, resource, pool_capacity).into(),
                 toned(
                     amount_text(resource, used.unwrap_or(0)),
                     if exceeds_max {
@@ -137,6 +137,7 @@ fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
     resources.chain(["memory"]).collect()
 }
 
+/// Draws usage and guarantee of a queue, and dots up to its maximum.
 fn usage_bar(queue: &QueueEntry, resource: &str, capacity: u64) -> String {
     let amount_in = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
     let (used, guaranteed) = (amount_in(&queue.used), amount_in(&queue.guaranteed));
@@ -144,14 +145,18 @@ fn usage_bar(queue: &QueueEntry, resource: &str, capacity: u64) -> String {
     let due = if guaranteed > 0 { guaranteed } else { used };
     let mut bar = bars::draw_share(used, due, capacity, BAR_WIDTH);
     let max = queue.max.get(resource).copied().unwrap_or(capacity);
-    let drawn = bar.chars().count();
-    let full = bars::draw_share(max, max, capacity, BAR_WIDTH)
+    let drawn_width = bar.chars().count();
+    let max_width = bars::draw_share(max, max, capacity, BAR_WIDTH)
         .chars()
         .count();
-    bar.extend(std::iter::repeat_n('·', full.saturating_sub(drawn)));
+    bar.extend(std::iter::repeat_n(
+        '·',
+        max_width.saturating_sub(drawn_width),
+    ));
     bar
 }
 
+/// Formats an amount in the unit of its resource type.
 fn amount_text(resource: &str, amount: u64) -> String {
     match resource {
         "memory" => format_bytes(amount),
@@ -257,7 +262,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 100));
         insta::assert_snapshot!(text);
         assert_eq!(
-            super::render(
+            render(
                 &Queues {
                     pools: Vec::new(),
                     ..queues

@@ -21,14 +21,14 @@ pub struct Arguments {
     /// The number of a round that changed something, or a file that `--save` wrote. `-` is standard
     /// input.
     #[arg(value_name = "ROUND|FILE")]
-    pub what: String,
-    /// Keep what the round was planned from, and its plan, as a test case.
+    pub round_or_file: String,
+    /// Save the inputs and the plan of the round to this file, as a test case.
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (name, text) = load_round(&session, &arguments.what).await?;
+    let (name, text) = load_round(&session, &arguments.round_or_file).await?;
     if let Some(file) = &arguments.save {
         std::fs::write(file, &text).with_context(|| format!("cannot write {}", file.display()))?;
     }

@@ -6,15 +6,14 @@ use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, sanitize};
-use crate::output::reasons;
-use crate::output::{Renderer, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, preemption_text, toned};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// One round, with every decision of it.
+    /// Show this round with all its decisions.
     #[arg(value_name = "ROUND")]
     pub round: Option<u64>,
-    /// The newest so many.
+    /// Maximum number of rounds, the newest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit_parser())]
     pub limit: u64,
 }
@@ -72,6 +71,7 @@ pub fn render_table(rounds: &[RoundView], renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
+/// Formats microseconds.
 fn planning_time(us: u64) -> String {
     if us < 1000 {
         format!("{us}µs")
@@ -98,7 +98,7 @@ fn round_text(round: &RoundView, renderer: &Renderer) -> String {
             sanitize(reason)
         );
     }
-    for preemption in reasons::preemptions_in_round(&round.receipts) {
+    for preemption in preemption_text::describe_preemptions_in_round(&round.receipts) {
         let _ = writeln!(text, "receipt  {preemption}");
     }
     for fault in &round.refused {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::shares::{
     Budgets, ClassShare, LedgerLine, PoolShare, PriorityShare, Shares, Tally, WorkShare,
 };
-use hayward_vocabulary::WorkKind;
+use hayward_vocabulary::{WorkKind, plural};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_duration};
@@ -30,10 +30,7 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
         "round {}, {}: {}, {} held, {} free\n",
         shares.round,
         renderer.ago(shares.at),
-        match shares.capacity {
-            1 => "1 quantum".to_owned(),
-            quanta => format!("{quanta} quanta"),
-        },
+        plural::quanta(shares.capacity),
         shares.held,
         shares.free,
     );
@@ -131,6 +128,7 @@ fn join_nonzero(parts: &[(u64, &str)]) -> String {
     nonzero.join(", ")
 }
 
+/// Lists why quanta of a pool are closed or free.
 fn unused_reasons(pool: &PoolShare) -> String {
     join_nonzero(&[
         (pool.lost, "lost"),
@@ -160,14 +158,15 @@ fn priority_table(priorities: &[PriorityShare], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).align_right(&[0, 2, 3, 4, 5]);
     for group in priorities {
-        let Some(group_turn) = group.turn else {
+        // A priority without a turn got no part of this round.
+        let Some(turn) = group.turn else {
             continue;
         };
         table.push_row([
             group.priority.into(),
             group.tree.as_deref().unwrap_or("-").into(),
-            group_turn.available.into(),
-            group_turn.taken.into(),
+            turn.available.into(),
+            turn.taken.into(),
             group.tally.due.into(),
             group.tally.held.into(),
             format!(
@@ -184,6 +183,7 @@ fn priority_table(priorities: &[PriorityShare], renderer: &Renderer) -> String {
 fn share_table(shares: &Shares, renderer: &Renderer) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).align_right(&[1, 2]);
+    // The longest possible bar is the whole capacity, or all allocations if they exceed it.
     let scale = shares.capacity.max(shares.held);
     for class in shares.classes.iter().filter(|class| has_demand(class)) {
         let name = toned(class_label(class), Tone::Good);
@@ -267,15 +267,20 @@ fn process_text(work: &WorkShare) -> String {
 /// Returns why a job may use fewer processes than its cap without reductions. Returns `None` if
 /// nothing reduces the cap.
 fn limit_text(work: &WorkShare) -> Option<String> {
-    let (cap, is_binding) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
+    let cap = &work.cap;
+    // The smallest limit decides, so the limit that equals the reduced cap is the reason.
+    let is_binding = |limit: Option<u64>| limit == Some(work.wanted);
     if work.kind != WorkKind::Job || work.wanted >= cap.base {
         return None;
     }
-    let reason = match () {
-        () if is_binding(cap.initialization) => "until its first task is done",
-        () if is_binding(cap.room) => "by the room there could be",
-        () if is_binding(cap.doubling) => "by doubling",
-        () => "by what is predicted to help",
+    let reason = if is_binding(cap.initialization) {
+        "until its first task is done"
+    } else if is_binding(cap.room) {
+        "by the room there could be"
+    } else if is_binding(cap.doubling) {
+        "by doubling"
+    } else {
+        "by what is predicted to help"
     };
     Some(format!(
         "held from {} to {} {reason}",

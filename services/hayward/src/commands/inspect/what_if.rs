@@ -21,28 +21,29 @@ pub struct Arguments {
     /// A question in YAML or JSON, as `POST /v1/what-if` takes it. `-` is standard input.
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// This were submitted: user, class, queue, pool, memory, cpu, gpu, processes, tasks, task (how
-    /// long one takes), threads, machine, name, kind; as in
-    /// user=ada,class=high,memory=4G,processes=20. May be repeated.
+    /// Work that would be submitted, as user=ada,class=high,memory=4G,processes=20. Names: user,
+    /// class, queue, pool, memory, cpu, gpu, processes, tasks, task (duration of one task),
+    /// threads, machine, name, kind. May be repeated.
     #[arg(long, value_name = "WORK", value_parser = flag_values::parse_submission)]
     pub submit: Vec<Submission>,
-    /// This work were withdrawn. May be repeated.
+    /// Work that would be withdrawn. May be repeated.
     #[arg(long, value_name = "ID")]
     pub withdraw: Vec<WorkId>,
-    /// This node were emptied. May be repeated.
+    /// Node that would be drained. May be repeated.
     #[arg(long, value_name = "NODE")]
     pub drain: Vec<NodeName>,
-    /// This node were lost. May be repeated.
+    /// Node that would be lost. May be repeated.
     #[arg(long, value_name = "NODE")]
     pub lose: Vec<NodeName>,
-    /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. A node has only the
-    /// named resources: without cpu it takes work that requests none. May be repeated.
+    /// Nodes that would join, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. A node has only the named
+    /// resources: without cpu it takes work that requests none. May be repeated.
     #[arg(long, value_name = "NODES", value_parser = flag_values::parse_nodes)]
     pub add: Vec<NewNodes>,
-    /// The policy in this file were in force: what `hayward policy show` prints, changed.
+    /// Policy that would be in force: a changed output of `hayward policy show`.
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Rounds at most until nothing changes any more. Default 10.
+    /// Maximum number of rounds of the forecast, which ends when nothing changes any more. Default
+    /// 10.
     #[arg(long, value_name = "COUNT")]
     pub rounds: Option<u64>,
 }
@@ -69,14 +70,15 @@ fn build_question(arguments: Arguments) -> anyhow::Result<WhatIf> {
     question.lose.extend(arguments.lose);
     question.add_nodes.extend(arguments.add);
     if let Some(file) = &arguments.policy {
-        question.policy = Some(read_policy(file)?.0);
+        let (policy, _) = read_policy(file)?;
+        question.policy = Some(policy);
     }
     question.rounds = arguments.rounds.or(question.rounds);
-    let unchanged = WhatIf {
+    let without_changes = WhatIf {
         rounds: question.rounds,
         ..WhatIf::default()
     };
-    if question == unchanged && arguments.file.is_none() {
+    if question == without_changes && arguments.file.is_none() {
         bail!("say what would change, as in --submit user=ada,memory=4G,processes=20");
     }
     Ok(question)

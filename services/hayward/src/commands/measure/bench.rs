@@ -8,12 +8,13 @@ mod commits;
 mod containers;
 mod fleet;
 mod http_client;
+mod http_throughput;
 mod keys_and_database;
-mod latency;
-mod load;
+
 mod report;
 mod service_process;
 mod simulated_fleet;
+mod start_latency;
 mod tasks;
 mod thousand_nodes;
 
@@ -30,26 +31,30 @@ use crate::remote_connection_flags::RemoteEndpoints;
 /// One benchmark, or several that share a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Benchmark {
-    /// Publishing commits, one by one and grouped.
+    /// Published commands per second, with one commit each and with grouped commits.
     Commits,
-    /// Jobs accepted, one per request and in bulk.
+    /// Accepted jobs per second, one per request and in bulk.
     Submissions,
-    /// Heartbeats that change nothing.
+    /// Heartbeats per second that change nothing.
     Heartbeats,
     /// Ten thousand agents against one node-status, and a thousand that return at once.
     Agents,
-    /// From submission to the first instruction of the process.
-    Latency,
-    /// Containers on one real node: how soon and how many start, and are found after a crash.
+    /// Time from submission to the first instruction of the process.
+    #[value(name = "latency")]
+    StartLatency,
+    /// Containers on one real node: start time, start rate, and adoption after a crash of the
+    /// agent.
     Containers,
     /// Ten thousand containers on a thousand simulated nodes, and the memory of the services.
-    Thousand,
+    #[value(name = "thousand")]
+    ThousandNodes,
     /// Tasks of applications on five thousand simulated nodes.
     Applications,
-    /// Tasks that do nothing, compared with bare spawning of the same program.
+    /// Tasks per second that do nothing, compared with spawning the program without Hayward.
     Tasks,
     /// Latency of normal clients next to slow, idle and greedy ones.
-    Strangers,
+    #[value(name = "strangers")]
+    AbusiveClients,
 }
 
 const ALL: [Benchmark; 10] = [
@@ -57,12 +62,12 @@ const ALL: [Benchmark; 10] = [
     Benchmark::Submissions,
     Benchmark::Heartbeats,
     Benchmark::Agents,
-    Benchmark::Latency,
+    Benchmark::StartLatency,
     Benchmark::Containers,
-    Benchmark::Thousand,
+    Benchmark::ThousandNodes,
     Benchmark::Applications,
     Benchmark::Tasks,
-    Benchmark::Strangers,
+    Benchmark::AbusiveClients,
 ];
 
 #[derive(Debug, Clone, clap::Args)]
@@ -70,19 +75,20 @@ pub struct Arguments {
     /// Benchmarks to run. Default: all.
     #[arg(value_enum)]
     pub benchmarks: Vec<Benchmark>,
-    /// Seconds of load for each figure that is a rate.
+    /// Seconds for which each rate is measured.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     pub seconds: u64,
-    /// Tasks that do nothing.
+    /// Number of tasks of the benchmark `tasks`.
     #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
     pub tasks: u64,
-    /// Agents that beat every five seconds.
+    /// Number of agents of the benchmark `agents`.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub agents: u64,
-    /// Containers on a thousand simulated nodes.
+    /// Number of containers of the benchmark `thousand`.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub containers: u64,
-    /// An image with `sleep` that the container engine of this machine has.
+    /// Image of the benchmark `containers`. It has the program `sleep`, and is present in the
+    /// container engine of this machine.
     #[arg(long, default_value = "hayward-test/shell:1", value_name = "IMAGE")]
     pub image: String,
 }
@@ -100,9 +106,11 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         match benchmark {
             Benchmark::Agents => agents::measure(arguments.agents, seconds, report).await?,
             Benchmark::Containers => containers::measure(&arguments.image, report).await?,
-            Benchmark::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
+            Benchmark::ThousandNodes => {
+                thousand_nodes::measure(arguments.containers, report).await?;
+            }
             Benchmark::Applications => applications::measure(report).await?,
-            Benchmark::Strangers => abuse::measure(seconds, report).await?,
+            Benchmark::AbusiveClients => abuse::measure(seconds, report).await?,
             _ => measure_on_new_fleet(benchmark, &arguments, report).await?,
         }
     }
@@ -117,7 +125,11 @@ async fn measure_on_new_fleet(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let agents = u32::from(matches!(benchmark, Benchmark::Latency | Benchmark::Tasks));
+    // The other benchmarks measure services only.
+    let agents = u32::from(matches!(
+        benchmark,
+        Benchmark::StartLatency | Benchmark::Tasks
+    ));
     let bench = BenchFleet::start(agents, &shutdown)
         .await
         .context("cannot start a fleet")?;
@@ -126,11 +138,13 @@ async fn measure_on_new_fleet(
     result
 }
 
+/// Converts a number for the report.
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]
 fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
+/// Runs one benchmark on this fleet.
 async fn measure(
     benchmark: Benchmark,
     bench: &BenchFleet,
@@ -139,15 +153,19 @@ async fn measure(
 ) -> anyhow::Result<()> {
     match benchmark {
         Benchmark::Commits => commits::measure(bench, arguments.seconds, report).await,
-        Benchmark::Submissions => load::measure_submissions(bench, arguments.seconds, report).await,
-        Benchmark::Heartbeats => load::measure_heartbeats(bench, arguments.seconds, report).await,
+        Benchmark::Submissions => {
+            http_throughput::measure_submissions(bench, arguments.seconds, report).await
+        }
+        Benchmark::Heartbeats => {
+            http_throughput::measure_heartbeats(bench, arguments.seconds, report).await
+        }
         // These benchmarks start their own fleets.
         Benchmark::Agents
         | Benchmark::Containers
-        | Benchmark::Thousand
+        | Benchmark::ThousandNodes
         | Benchmark::Applications
-        | Benchmark::Strangers => Ok(()),
-        Benchmark::Latency => latency::measure(bench, report).await,
+        | Benchmark::AbusiveClients => Ok(()),
+        Benchmark::StartLatency => start_latency::measure(bench, report).await,
         Benchmark::Tasks => tasks::measure(bench, arguments.tasks, report).await,
     }
 }

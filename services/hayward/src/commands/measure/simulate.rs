@@ -1,10 +1,11 @@
 //! `hayward simulate`: runs a scheduler on a recorded workload in simulated time, without a fleet.
-//! Equal inputs give equal output. The elapsed time goes to standard error.
+//! Equal inputs give equal results on standard output. Progress and elapsed time go to standard
+//! error.
 
 mod packing;
 mod policy_arg;
 mod progress_bar;
-mod protocol;
+mod reference_protocol;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,67 +26,71 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceArguments>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Run a reference protocol and print our figures next to the published ones
+    /// Run a reference protocol and print its figures next to the published ones
     #[command(subcommand)]
-    Protocol(protocol::Protocol),
+    Protocol(reference_protocol::Protocol),
 }
 
+/// A recorded workload, and the scheduler to run on it.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Trace {
-    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. If
-    /// the policy has queues, a job requests the queue of the column `queue` or of its SWF record.
+pub struct TraceArguments {
+    /// The workload: a file in CSV with a header line, or in SWF if its name ends in `.swf`, with
+    /// or without gzip. If the policy has queues, a job requests the queue in its column `queue` or
+    /// in its SWF record.
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
-    /// A policy document for the planner of real fleets, or the name of a yardstick: fcfs, easy,
-    /// fair-easy, fluid, gang, gang-no-checkpoint, even, and their variants fluid-2, fluid-4,
-    /// gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted, fluid-weighted, even-weighted.
+    /// The scheduler: a file with a policy for the planner of real fleets, or the name of a
+    /// baseline. Baselines: fcfs, easy, fair-easy, fluid, gang, gang-no-checkpoint, even, and the
+    /// variants fluid-2, fluid-4, gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted,
+    /// fluid-weighted, even-weighted.
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: PolicyArg,
-    /// Queue of jobs that name none, if pools of the policy have queues. The placement rules of the
-    /// policy apply to it. Default: such jobs request no queue.
+    /// Queue of jobs that request none, if pools of the policy have queues. The placement rules of
+    /// the policy apply to this queue. Default: none.
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// The nodes, as CSV. Default: `nodes.csv` next to the trace, else the header of an SWF trace.
+    /// The nodes, as a CSV file. Default: `nodes.csv` in the folder of the trace, else one node for
+    /// each processor in the header of an SWF trace.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Use only so many of the machines, the first of the file.
+    /// Use only this number of nodes, the first of the file. Default: all.
     #[arg(long, value_name = "COUNT")]
     pub first_nodes: Option<usize>,
-    /// Write a line for each job to this file.
+    /// Write the result of each job as a line to this CSV file.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw shares per user and per queue, utilisation and waits into this folder, as SVG.
+    /// Draw SVG plots into this folder: allocations by user and by queue, utilisation, and waits.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// Pass over broken lines of the trace and count them.
+    /// Skip and count invalid lines of the trace. Default: an invalid line is an error.
     #[arg(long)]
     pub skip_bad: bool,
 }
 
 pub fn run(out: Output, arguments: &Arguments) -> anyhow::Result<()> {
     match (&arguments.command, &arguments.trace) {
-        (Some(Command::Protocol(protocol)), _) => protocol::run(out, protocol),
+        (Some(Command::Protocol(protocol)), _) => reference_protocol::run(out, protocol),
         (None, Some(trace)) => simulate(out, trace),
-        (None, None) => bail!("name a trace, or a protocol"),
+        (None, None) => bail!("name a trace or a protocol"),
     }
 }
 
-fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
-    let on_bad_line = if trace.skip_bad {
+fn simulate(out: Output, trace: &TraceArguments) -> anyhow::Result<()> {
+    let invalid_lines = if trace.skip_bad {
         InvalidLines::Skip
     } else {
         InvalidLines::Refuse
     };
     let file_name = || trace.file.display().to_string();
-    let workload = open_jobs(&trace.file, on_bad_line).with_context(file_name)?;
+    let workload = open_jobs(&trace.file, invalid_lines).with_context(file_name)?;
     if let Some(fault) = &workload.first_skipped {
         note(&format!(
-            "{} broken lines passed over, the first: {fault}",
+            "{} invalid lines skipped, the first: {fault}",
             workload.skipped
         ));
     }
@@ -95,7 +100,7 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     }
     let case = trace.policy.case(&workload, &nodes);
     if case.jobs.is_empty() {
-        bail!("{}: no job can be simulated on these machines", file_name());
+        bail!("{}: no job can be simulated on these nodes", file_name());
     }
     let results = simulate_with_progress(&case, &trace.policy, trace.queue.as_deref())?;
     let policy = trace.policy.to_string();
@@ -114,9 +119,9 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
         "too_large": case.too_large,
     });
     if out.json {
-        let machines = nodes.len();
         return out.json(&json!({
-            "policy": policy, "nodes": machines, "left_out": left_out, "summary": results.summary,
+            "policy": policy, "nodes": nodes.len(),
+            "left_out": left_out, "summary": results.summary,
         }));
     }
     print(&render(&case, &policy, &results.summary, &out.renderer()))
@@ -126,7 +131,9 @@ fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
+/// Reads the nodes from the file that the flag names, else from the file next to the trace, else
+/// from the header of the trace.
+fn nodes_for(trace: &TraceArguments, workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let sibling = trace.file.with_file_name("nodes.csv");
     let file = match &trace.nodes {
         Some(file) => file.clone(),
@@ -141,7 +148,9 @@ fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
 /// Returns one node with a single core for each processor in the header of an SWF trace.
 fn single_core_nodes(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let Some(count) = workload.processors else {
-        bail!("the trace does not say what it ran on: name the machines with --nodes");
+        bail!(
+            "the trace does not name its number of processors: name a file of nodes with --nodes"
+        );
     };
     let node = |number: u64| Node {
         id: format!("p{number}"),
@@ -172,6 +181,7 @@ fn simulate_with_progress(
     Ok(results)
 }
 
+/// Formats mean, median, 95th percentile and maximum.
 fn format_spread(spread: &Spread, decimals: usize) -> String {
     let Spread {
         mean,
@@ -182,6 +192,7 @@ fn format_spread(spread: &Spread, decimals: usize) -> String {
     format!("{mean:.decimals$} / {median:.decimals$} / {p95:.decimals$} / {max:.decimals$}")
 }
 
+/// Describes the results as text.
 fn render(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.add("policy", policy);
@@ -195,7 +206,7 @@ fn render(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> 
         let (unknown, large, skipped) = (case.unknown, case.too_large, case.workload.skipped);
         facts.add(
             "left out",
-            format!("{skipped} broken lines, {unknown} without times, {large} too large"),
+            format!("{skipped} invalid lines, {unknown} without times, {large} too large"),
         );
     }
     facts.add("", "mean / median / 95 % / longest");
@@ -225,6 +236,7 @@ fn render(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> 
     facts.render(renderer)
 }
 
+/// Adds the results of each queue, and the jobs that queues refused.
 fn add_queues(facts: &mut Facts, summary: &Summary) {
     for (name, queue) in &summary.queues {
         let QueueSummary {
@@ -247,6 +259,7 @@ fn add_queues(facts: &mut Facts, summary: &Summary) {
     add_reasons(facts, "refused", &summary.refused);
 }
 
+/// Adds one line for each reason why jobs never ran or were refused, with the first of these jobs.
 fn add_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, UnservedJobs>) {
     for (reason, UnservedJobs { jobs, first }) in reasons {
         let noun = if *jobs == 1 { "job" } else { "jobs" };

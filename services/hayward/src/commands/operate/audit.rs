@@ -29,7 +29,7 @@ pub enum Command {
     /// Print the records of all services as JSON, one page in each line
     Export(Period),
     /// Verify the chains of all services, and name the first wrong record
-    Verify(Verify),
+    Verify(VerifyArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -40,10 +40,10 @@ pub struct Period {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Verify {
+pub struct VerifyArguments {
     #[command(flatten)]
     pub period: Period,
-    /// Output of `hayward audit export`, instead of the current answers of the services.
+    /// Verify this output of `hayward audit export`, instead of the records of the services.
     #[arg(long, value_name = "FILE", conflicts_with = "since")]
     pub file: Option<PathBuf>,
 }
@@ -69,7 +69,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
                     .await?;
                 }
             }
-            report(&session, &verification)
+            print_verification(&session, &verification)
         }
     }
 }
@@ -103,6 +103,7 @@ async fn read_page(
 ) -> Result<AuditPage, hayward_service::ClientError> {
     let call = client.call(http::Method::GET, "/v1/audit?limit=1000");
     let call = match (cursor, since) {
+        // The cursor continues a list that began at the time.
         (Some(cursor), _) => call.query("cursor", cursor),
         (None, Some(since)) => call.query("since", since.to_string()),
         (None, None) => call,
@@ -124,7 +125,7 @@ fn read_file(file: &Path, verification: &mut Verification) -> anyhow::Result<()>
     Ok(())
 }
 
-fn report(session: &Session, verification: &Verification) -> anyhow::Result<ExitCode> {
+fn print_verification(session: &Session, verification: &Verification) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&serde_json::to_value(verification)?)?;
     } else {

@@ -8,26 +8,28 @@ use hayward_service::{Clock as _, SystemClock};
 use hayward_vocabulary::{BadName, NodeName, Timestamp, WorkId};
 use serde_json::Value;
 
-use crate::amounts;
-use crate::connection::pages::route_of_work;
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_duration};
 use crate::output::{Renderer, note};
+use crate::value_parsers;
 
+/// Route of the blocklist.
 pub const ROUTE: &str = "/v1/blocklist";
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Block {
+pub struct BlockArguments {
     #[command(flatten)]
     pub target: BlockTarget,
-    /// End the processes there at once, and start them elsewhere.
+    /// End the processes on the node at once, and start them elsewhere.
     #[arg(long)]
     pub evacuate: bool,
-    /// End the processes there within their disruption limits, and the rest after this time, as 2m.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
+    /// End the processes on the node within their disruption limits, and the remaining ones after
+    /// this time, as 2m.
+    #[arg(long, value_name = "DURATION", value_parser = value_parsers::parse_duration_ms)]
     pub graceful: Option<u64>,
     /// Duration of the block, as 10m or 1h30m. Default: the setting of the service.
-    #[arg(long = "for", value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = value_parsers::parse_duration_ms)]
     pub duration_ms: Option<u64>,
     /// End of the block, as 2026-11-21T18:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "duration_ms")]
@@ -85,8 +87,8 @@ impl BlockTarget {
     }
 }
 
-impl Block {
-    /// Checks that the block does not end before it begins.
+impl BlockArguments {
+    /// Checks that the block does not end before it begins. An evacuation has an effect even then.
     fn check(&self, now: Timestamp) -> anyhow::Result<()> {
         if self.evacuate || self.graceful.is_some() {
             return Ok(());
@@ -129,7 +131,7 @@ impl Block {
     }
 }
 
-pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
+pub async fn block(session: Session, block: BlockArguments) -> anyhow::Result<()> {
     block.check(SystemClock.now())?;
     let client = session.client(Service::Blocklist, Role::Operator)?;
     let response: Value = client.put(&block.target.path(), &block.request()).await?;
@@ -167,7 +169,7 @@ async fn unknown_target_warning(session: &Session, target: &BlockTarget) -> Opti
             response.is_err_and(|error| error.problem().is_some_and(|it| it.status() == 404));
         if is_absent {
             return Some(format!(
-                "no {kind} {name} is known now; the block is there all the same"
+                "the fleet knows no {kind} {name} now; the block is stored nevertheless"
             ));
         }
     }
@@ -220,13 +222,13 @@ pub async fn unblock(session: Session, target: BlockTarget) -> anyhow::Result<()
 mod tests {
     use super::*;
 
-    fn request(block: &Block) -> Value {
+    fn request(block: &BlockArguments) -> Value {
         serde_json::to_value(block.request()).unwrap()
     }
 
     #[test]
     fn a_block_request_has_the_values_of_its_flags() {
-        let block = Block {
+        let block = BlockArguments {
             target: BlockTarget {
                 identifier: "n1".into(),
                 worker: false,
@@ -243,25 +245,25 @@ mod tests {
         let plain = request(&block);
         assert_eq!(plain["action"], "MARK_BLOCKLISTED");
         assert_eq!(plain["allow_merge"], true);
-        let graceful = request(&Block {
+        let graceful = request(&BlockArguments {
             graceful: Some(120_000),
             ..block.clone()
         });
         assert_eq!(graceful["action"], "MARK_BLOCKLISTED_AND_EVACUATE_TASKS");
         assert_eq!(graceful["evacuation"]["grace_ms"], 120_000);
-        let without_merge = Block {
+        let without_merge = BlockArguments {
             no_merge: true,
             ..block.clone()
         };
         assert_eq!(request(&without_merge)["allow_merge"], false);
         let now = Timestamp::from_unix_ms(1_000);
-        let fault = |block: &Block| block.check(now).unwrap_err().to_string();
-        let empty = Block {
+        let fault = |block: &BlockArguments| block.check(now).unwrap_err().to_string();
+        let empty = BlockArguments {
             duration_ms: Some(0),
             ..block.clone()
         };
         assert!(fault(&empty).contains("blocks nothing"));
-        let past = Block {
+        let past = BlockArguments {
             until: Some(now),
             ..block.clone()
         };

@@ -13,11 +13,11 @@ use hayward_blocklist_api::{
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
-use crate::amounts;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_duration};
 use crate::output::{Cell, Renderer, Table, Tone, parse_response, print, toned};
+use crate::value_parsers;
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -32,7 +32,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Show or choose the strategy for automatic blocks of nodes
-    Strategy(Strategy),
+    Strategy(StrategyArguments),
     /// Show the evidence about a node: score, cost and facts
     Evidence(IdArg),
 }
@@ -45,7 +45,7 @@ pub struct IdArg {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Strategy {
+pub struct StrategyArguments {
     #[command(subcommand)]
     pub command: Option<StrategyCommand>,
 }
@@ -54,17 +54,17 @@ pub struct Strategy {
 pub enum StrategyCommand {
     /// Choose a strategy: none, failure-count, cause-class, start-failures, flapping, slow-task,
     /// chain
-    Set(Set),
+    Set(SetArguments),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Set {
+pub struct SetArguments {
     /// Name of the strategy.
     #[arg(value_name = "STRATEGY")]
     pub name: String,
     /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}.
     /// Absent parameters have their defaults.
-    #[arg(value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
+    #[arg(value_name = "NAME=VALUE", value_parser = value_parsers::parse_pair)]
     pub parameters: Vec<(String, String)>,
 }
 
@@ -72,8 +72,10 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         None if arguments.strategy => show_strategy(&session).await,
         None => list(&session).await,
-        Some(Command::Strategy(Strategy { command: None })) => show_strategy(&session).await,
-        Some(Command::Strategy(Strategy {
+        Some(Command::Strategy(StrategyArguments { command: None })) => {
+            show_strategy(&session).await
+        }
+        Some(Command::Strategy(StrategyArguments {
             command: Some(StrategyCommand::Set(set)),
         })) => set_strategy(&session, set).await,
         Some(Command::Evidence(arg)) => {
@@ -102,13 +104,13 @@ async fn show_strategy(session: &Session) -> anyhow::Result<()> {
     session.out.print_response(response, strategy_text)
 }
 
-async fn set_strategy(session: &Session, set: Set) -> anyhow::Result<()> {
-    let order = StrategyOrder {
+async fn set_strategy(session: &Session, set: SetArguments) -> anyhow::Result<()> {
+    let request = StrategyOrder {
         name: set.name,
         parameters: parse_parameters(set.parameters)?,
     };
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let response: Value = client.put(&format!("{ROUTE}/strategy"), &order).await?;
+    let response: Value = client.put(&format!("{ROUTE}/strategy"), &request).await?;
     if session.out.json {
         return session.out.json(&response);
     }
@@ -125,7 +127,7 @@ fn parse_parameters(pairs: Vec<(String, String)>) -> anyhow::Result<BTreeMap<Str
     for (name, text) in pairs {
         let (name, value) = match name.as_str() {
             "window" | "duration" => {
-                let ms = amounts::parse_duration_ms(&text)?;
+                let ms = value_parsers::parse_duration_ms(&text)?;
                 (format!("{name}_ms"), ms.into())
             }
             _ => {
@@ -190,6 +192,7 @@ fn render_table(all: &BlockOverview, renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
+/// Returns the effect of a block on its node.
 fn effect_cell(view: &BlockView) -> Cell {
     match view.item.action {
         _ if view.item.canary => toned("on trial", Tone::Good),
@@ -198,6 +201,7 @@ fn effect_cell(view: &BlockView) -> Cell {
     }
 }
 
+/// Describes how much work an evacuation has moved.
 fn progress_text(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();

@@ -26,7 +26,8 @@ const EXIT_NO_SERVICE: u8 = 2;
 
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    well: bool,
+    #[serde(rename = "well")]
+    is_healthy: bool,
     #[serde(rename = "needs")]
     findings: &'a [Finding],
     facts: &'a Facts,
@@ -35,7 +36,8 @@ struct Report<'a> {
 /// Prints the findings. Returns success for a healthy fleet, failure for findings, and 2 if no
 /// service answered.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
-    if let Err(error) = session.url(Service::ALL[0]) {
+    // A fleet without addresses is one error instead of five.
+    if let Err(error) = session.url(Service::JobConverter) {
         crate::output::note(&format!("hayward: {error:#}"));
         return Ok(ExitCode::from(EXIT_NO_SERVICE));
     }
@@ -43,7 +45,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     let findings = evaluate::evaluate_facts(&facts);
     if session.out.json {
         let report = Report {
-            well: findings.is_empty(),
+            is_healthy: findings.is_empty(),
             findings: &findings,
             facts: &facts,
         };

@@ -1,5 +1,5 @@
-//! `hayward move` and `restart`: move a process of a service to another node, or restart it in
-//! place.
+//! `hayward move` and `restart`: move a process of a service to another node, or restart it on its
+//! node. Both request a placement from container-manager.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::NodeName;
 use serde_json::{Value, json};
 
-use crate::amounts;
 use crate::commands::work;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, sanitize};
 use crate::output::{Cell, Renderer, Table, Tone, note, toned};
+use crate::value_parsers;
 
 const PROCESSOR_PAGES: PageFields = PageFields {
     list: "processors",
@@ -28,9 +28,9 @@ const PROCESSOR_PAGES: PageFields = PageFields {
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Move {
-    /// `SERVICE.N`, or the id of a container.
-    #[arg(value_name = "PROCESS", value_parser = parse_name)]
+pub struct MoveArguments {
+    /// The process, as `SERVICE.N` or by the id of its container.
+    #[arg(value_name = "PROCESS", value_parser = parse_process)]
     pub process: String,
     /// Target: a host, `any`, or `standby` for the host of one of its standbys.
     #[arg(value_name = "HOST")]
@@ -43,9 +43,9 @@ pub struct Move {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Restart {
-    /// `SERVICE.N`
-    #[arg(value_name = "PROCESS", value_parser = parse_name)]
+pub struct RestartArguments {
+    /// The process, as `SERVICE.N`.
+    #[arg(value_name = "PROCESS", value_parser = parse_process)]
     pub process: String,
     /// End the process before it is started again, if its host has no space for both.
     #[arg(long)]
@@ -60,7 +60,7 @@ pub struct MoveOptions {
     #[arg(long)]
     pub wait: bool,
     /// Maximum wait for space, as 30s.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = value_parsers::parse_duration_ms)]
     pub expiry: Option<u64>,
     /// Refuse the move while another move of the process is in flight. Default: wait for the other
     /// move.
@@ -68,12 +68,13 @@ pub struct MoveOptions {
     pub now: bool,
 }
 
-/// Checks a name. The character set of names is safe in a path.
-fn parse_name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
+/// Checks the name of a process. Processes and nodes have the same character set, which is safe in
+/// a path.
+fn parse_process(text: &str) -> Result<String, hayward_vocabulary::BadName> {
     NodeName::new(text).map(String::from)
 }
 
-pub async fn start_move(session: Session, arguments: Move) -> anyhow::Result<ExitCode> {
+pub async fn start_move(session: Session, arguments: MoveArguments) -> anyhow::Result<ExitCode> {
     let to = match arguments.to.as_str() {
         "any" => "ANY_HOST".to_owned(),
         "standby" => "STANDBY".to_owned(),
@@ -81,7 +82,7 @@ pub async fn start_move(session: Session, arguments: Move) -> anyhow::Result<Exi
     };
     let destination = Destination {
         to,
-        force: arguments.force,
+        allows_unlisted_nodes: arguments.force,
     };
     request_placement(
         &session,
@@ -92,7 +93,7 @@ pub async fn start_move(session: Session, arguments: Move) -> anyhow::Result<Exi
     .await
 }
 
-pub async fn restart(session: Session, arguments: Restart) -> anyhow::Result<ExitCode> {
+pub async fn restart(session: Session, arguments: RestartArguments) -> anyhow::Result<ExitCode> {
     let to = if arguments.force {
         "FORCE_RESTART_LAST_SEEN"
     } else {
@@ -100,7 +101,7 @@ pub async fn restart(session: Session, arguments: Restart) -> anyhow::Result<Exi
     };
     let destination = Destination {
         to: to.to_owned(),
-        force: false,
+        allows_unlisted_nodes: false,
     };
     request_placement(
         &session,
@@ -116,9 +117,10 @@ struct Destination {
     /// Name of a node, or a word of the API such as `ANY_HOST`, `STANDBY` or `LAST_SEEN`.
     to: String,
     /// True if nodes outside the node list of the service are allowed.
-    force: bool,
+    allows_unlisted_nodes: bool,
 }
 
+/// Sends the request, and follows the placement to its end if requested.
 async fn request_placement(
     session: &Session,
     process: &str,
@@ -127,13 +129,14 @@ async fn request_placement(
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let uuid = fresh_uuid().to_string();
+    // A name with a dot is a processor. Otherwise it is a container.
     let response: Value = if let Some((service, _)) = process.split_once('.') {
         let request = PlacementOrder {
             uuid: Some(uuid.clone()),
             processor_id: process.to_owned(),
             destination_host: destination.to,
             request_expiry_ms: options.expiry,
-            force: destination.force,
+            force: destination.allows_unlisted_nodes,
             timestamp: None,
             if_busy: if options.now {
                 IfBusy::Reject
@@ -148,13 +151,13 @@ async fn request_placement(
             uuid: Some(uuid.clone()),
             destination_host: destination.to,
             request_expiry_ms: options.expiry,
-            force: destination.force,
+            force: destination.allows_unlisted_nodes,
         };
         let path = format!("/v1/containers/{process}/moves");
         client.post(&path, &request, Some(&uuid)).await?
     };
     let response = if options.wait {
-        follow(&client, response).await?
+        follow_placement(&client, response).await?
     } else {
         response
     };
@@ -175,7 +178,7 @@ fn parse_view(response: &Value) -> anyhow::Result<PlacementView> {
 }
 
 /// Polls until the placement has ended, and prints each step once.
-async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
+async fn follow_placement(client: &Client, first: Value) -> anyhow::Result<Value> {
     let (mut response, mut last) = (first, String::new());
     loop {
         let view = parse_view(&response)?;
@@ -206,7 +209,7 @@ fn status_text(view: &PlacementView) -> String {
     format!("{}: {status}{reason}: {message}\n", view.processor_id)
 }
 
-/// Runs `hayward service placements`: lists the nodes of the processes, and the ordered moves.
+/// Runs `hayward service placements`: lists the nodes of the processes, and the requested moves.
 pub async fn list(session: Session, arg: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", arg.id);
@@ -241,7 +244,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
         ]);
     }
     let mut text = table.render(renderer);
-    let mut table = Table::new(["process", "to", "status", "said", "changed"]);
+    let mut table = Table::new(["process", "to", "status", "message", "changed"]);
     for entry in &overview.placements.placements {
         let tone = match entry.status_code {
             PlacementStatus::Succeeded => Tone::Good,

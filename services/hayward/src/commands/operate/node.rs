@@ -1,4 +1,5 @@
-//! `hayward node`: shows and manages one node.
+//! `hayward node`: shows and manages one node. A node that an operator has varied off takes no new
+//! work until it is varied on.
 
 mod drain;
 mod show;
@@ -30,13 +31,13 @@ pub enum Command {
     ///
     /// Work of all other classes, services and reservations stay there until the node is drained or
     /// they end.
-    Off(Vary),
+    Off(VaryArguments),
     /// Vary a node on again: it takes new work, and a drain that holds it ends
-    On(Vary),
+    On(VaryArguments),
     /// Empty a node: preview, watch, pause or cancel the drain
     Drain(drain::Arguments),
     /// Choose which of two agents with the same name is the node
-    Identify(Identify),
+    Identify(IdentifyArguments),
     /// Remove a node that will not come back
     Forget(IdArg),
 }
@@ -49,7 +50,7 @@ pub struct IdArg {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Vary {
+pub struct VaryArguments {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
@@ -59,7 +60,7 @@ pub struct Vary {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Identify {
+pub struct IdentifyArguments {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
@@ -72,7 +73,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let command = match (arguments.command, arguments.node) {
         (Some(command), _) => command,
         (None, Some(node)) => Command::Show(IdArg { node }),
-        (None, None) => anyhow::bail!("which node? `hayward nodes` lists them"),
+        (None, None) => anyhow::bail!("name a node; `hayward nodes` lists them"),
     };
     match command {
         Command::Show(arg) => show::run(&session, &arg.node).await,
@@ -92,7 +93,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-async fn vary_off(session: &Session, vary: Vary) -> anyhow::Result<()> {
+async fn vary_off(session: &Session, vary: VaryArguments) -> anyhow::Result<()> {
     let response = set_schedulable(session, vary, false).await?;
     let text = |entry: &NodeEntry, _: &Renderer| format!("{} is off\n", entry.node);
     session.out.print_response(response, text)
@@ -101,7 +102,7 @@ async fn vary_off(session: &Session, vary: Vary) -> anyhow::Result<()> {
 /// Varies the node on or off, and returns its new state.
 async fn set_schedulable(
     session: &Session,
-    vary: Vary,
+    vary: VaryArguments,
     schedulable: bool,
 ) -> anyhow::Result<Value> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
@@ -114,7 +115,8 @@ async fn set_schedulable(
     Ok(call.if_match_any().send().await?)
 }
 
-async fn identify(session: &Session, identify: Identify) -> anyhow::Result<()> {
+/// Chooses the agent instance that is the node. The other instances are refused.
+async fn identify(session: &Session, identify: IdentifyArguments) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let body = Identity {
         agent_instance: identify.instance,

@@ -32,7 +32,6 @@ const BLOCK_PAGES: PageFields = PageFields {
     next: "next_cursor",
 };
 
-/// Options for the output.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Show the work on each node, its users, and the free space, in quanta.
@@ -116,6 +115,7 @@ impl Fleet {
         self.occupancy.iter().find(|it| it.node == node.entry.node)
     }
 
+    /// Returns the block of the node for all work. Returns `None` without a block.
     fn block_of(&self, node: &NodeView) -> Option<&BlockEntry> {
         let is_block_of_node = |it: &&BlockEntry| {
             it.kind == BlockKind::Node && it.identifier == node.entry.node.as_str()

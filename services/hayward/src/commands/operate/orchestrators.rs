@@ -9,7 +9,7 @@ use hayward_job_converter_api::orchestrators::{
 use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
-use crate::commands::operate::pool::write_secret;
+use crate::commands::operate::worker_pool::create_secret_file;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_duration;
@@ -30,7 +30,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Create an orchestrator, or change the users that it may charge, and print its token
-    Create(Create),
+    Create(CreateArguments),
     /// Show one orchestrator, with the faults of its last map
     Show(IdArg),
     /// End all work of an orchestrator, and remove the orchestrator
@@ -39,14 +39,14 @@ pub enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
-    /// The orchestrator.
+    /// Name of the orchestrator.
     #[arg(value_name = "NAME")]
     pub name: UserName,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Create {
-    /// The orchestrator.
+pub struct CreateArguments {
+    /// Name of the orchestrator.
     #[arg(value_name = "NAME")]
     pub name: UserName,
     /// User whose share may be charged for its work. May be repeated.
@@ -69,7 +69,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
+async fn create(session: &Session, create: CreateArguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
     let request = OrchestratorOrder {
         name: create.name,
@@ -79,7 +79,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     let mut response: Value = client.post(ROUTE, &request, None).await?;
     if let Some(file) = &create.token {
         let created: OrchestratorCreated = parse_response(response.clone())?;
-        write_secret(file, &created.token)?;
+        create_secret_file(file, &created.token)?;
         response["token"] = json!(format!("in {}", file.display()));
     }
     session
@@ -134,7 +134,7 @@ async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
             let mut text = render_table(std::slice::from_ref(view), renderer);
             let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
             let payers = if view.anyone {
-                "anybody".to_owned()
+                "all users".to_owned()
             } else {
                 payers.join(", ")
             };
@@ -156,6 +156,6 @@ async fn remove(session: &Session, name: &UserName) -> anyhow::Result<()> {
     session
         .out
         .print_response(json!({ "removed": name }), |_: &Value, _| {
-            format!("{name} is forgotten, and all its work ends\n")
+            format!("{name} is removed, and all its work ends\n")
         })
 }

@@ -33,14 +33,14 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Print the policy in force, as `apply` reads it
-    Show(Show),
+    Show(ShowArguments),
     /// Check a policy without a fleet, and show all faults
-    Check(File),
+    Check(PolicyFile),
     /// Show what a policy would change, and which work would move
-    Diff(Change),
+    Diff(ChangeArguments),
     /// Replace the policy by the policy in a file
     #[command(alias = "set")]
-    Apply(Apply),
+    Apply(ApplyArguments),
     /// List the changes of the policy, with author and time
     History(history::Arguments),
     /// Read the class, user, node and property files of DUCC, and print a policy
@@ -48,32 +48,32 @@ pub enum Command {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Show {
+pub struct ShowArguments {
     /// Number of an earlier policy. The output has no number, so that it can be applied again.
     #[arg(long, value_name = "NUMBER")]
     pub generation: Option<u64>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct File {
+pub struct PolicyFile {
     /// File with a policy or a changed output of `show`, as YAML or JSON. `-` is standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Change {
+pub struct ChangeArguments {
     #[command(flatten)]
-    pub from: File,
+    pub source: PolicyFile,
     /// Remove classes even if they have work. Their jobs and services end.
     #[arg(long)]
     pub drop_classes: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Apply {
+pub struct ApplyArguments {
     #[command(flatten)]
-    pub change: Change,
+    pub change: ChangeArguments,
     /// Refuse if the policy in force has another number. Default: the number in the file, else the
     /// number in force now.
     #[arg(long, value_name = "NUMBER")]
@@ -88,13 +88,13 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Command::Show(show) => print_policy(&session, &show).await,
         Command::Check(file) => check(&session, &file),
         Command::Diff(change) => {
-            let (policy, _) = read_policy(&change.from.file)?;
+            let (policy, _) = read_policy(&change.source.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
             let generation = current_generation(&client).await?;
             put_policy(&session, &change, &policy, generation, true).await
         }
         Command::Apply(apply) => {
-            let (policy, generation) = read_policy(&apply.change.from.file)?;
+            let (policy, generation) = read_policy(&apply.change.source.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
             let generation = match apply.from.or(generation) {
                 Some(generation) => generation,
@@ -107,7 +107,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-async fn print_policy(session: &Session, show: &Show) -> anyhow::Result<()> {
+/// Prints the policy in force, or an earlier version.
+async fn print_policy(session: &Session, show: &ShowArguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let response: Value = match show.generation {
         Some(generation) => client.get(&format!("{ROUTE}/history/{generation}")).await?,
@@ -126,7 +127,8 @@ async fn print_policy(session: &Session, show: &Show) -> anyhow::Result<()> {
     print(&text)
 }
 
-fn check(session: &Session, file: &File) -> anyhow::Result<()> {
+/// Checks a policy file and prints its faults, or notes about fields without effect.
+fn check(session: &Session, file: &PolicyFile) -> anyhow::Result<()> {
     let (policy, _) = match read_policy(&file.file) {
         Ok(policy) => policy,
         Err(error) => {
@@ -155,7 +157,7 @@ fn check(session: &Session, file: &File) -> anyhow::Result<()> {
 /// Replaces the policy if its current version is `generation`.
 async fn put_policy(
     session: &Session,
-    change: &Change,
+    change: &ChangeArguments,
     policy: &Policy,
     generation: u64,
     dry_run: bool,
@@ -165,7 +167,7 @@ async fn put_policy(
     let call = client
         .call(Method::PUT, format!("{ROUTE}{query}"))
         .header(IF_MATCH, &format!("\"{generation}\""));
-    let file_name = || change.from.file.display().to_string();
+    let file_name = || change.source.file.display().to_string();
     let response: Value = call.body(policy).send().await.with_context(file_name)?;
     session
         .out

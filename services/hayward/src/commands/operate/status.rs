@@ -18,8 +18,8 @@ type StatusResponse = Result<Value, String>;
 
 /// Prints the states. Returns success only if every service answers and is ready.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
-    // This check makes a missing address one error instead of five.
-    session.url(Service::ALL[0])?;
+    // A fleet without addresses is one error instead of five.
+    session.url(Service::JobConverter)?;
     let [
         job_converter,
         rm_scheduler,
@@ -44,7 +44,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
             .is_ok_and(|status| status.get("ready") == Some(&Value::Bool(true)))
     });
     if session.out.json {
-        session.out.json(&as_json(responses))?;
+        session.out.json(&responses_to_json(responses))?;
     } else {
         print(&render_table(&responses, &session.out.renderer()))?;
     }
@@ -69,7 +69,8 @@ async fn read_status(session: &Session, service: Service) -> StatusResponse {
     })
 }
 
-fn as_json(responses: Vec<(Service, StatusResponse)>) -> Value {
+/// Returns an object with the response of each service, or its error.
+fn responses_to_json(responses: Vec<(Service, StatusResponse)>) -> Value {
     let all: Map<String, Value> = responses
         .into_iter()
         .map(|(service, response)| {
@@ -144,6 +145,7 @@ fn followers_text(status: &Status) -> String {
     }
 }
 
+/// Lists why the service is not ready, its insecure modes, and the faults of its stale copies.
 fn notes_text(status: &Status) -> String {
     let faults = status.followers.iter().filter_map(|follower| {
         let fault = follower.fault.as_ref().filter(|_| follower.stale)?;

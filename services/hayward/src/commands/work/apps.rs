@@ -1,4 +1,4 @@
-//! `hayward apps` and `hayward app`: list the applications, and show the details of one.
+//! `hayward apps` and `hayward app`: list the applications, and show or remove one.
 
 use std::fmt::Write as _;
 
@@ -22,10 +22,11 @@ const PAGES: PageFields = PageFields {
 /// Selects the applications of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
-    /// Applications of all users. Needs the operator's token.
+    /// Show the applications of all users. Needs the operator's token.
     #[arg(long)]
     pub all: bool,
-    /// Only in this state: New, Submitted, Accepted, Reserving, Running, Completed, Failed …
+    /// Show only applications in this state: New, Submitted, Accepted, Reserving, Running,
+    /// Completed, Failed …
     #[arg(long = "in", value_name = "STATE")]
     pub in_state: Option<String>,
 }
@@ -44,7 +45,7 @@ pub struct IdArg {
     pub force: bool,
 }
 
-pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
+pub async fn print_list(session: Session, listing: Listing) -> anyhow::Result<()> {
     let session = if listing.all {
         session.as_operator()
     } else {
@@ -57,7 +58,7 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     session.out.print_response(response, render_table)
 }
 
-pub async fn show(session: Session, arg: IdArg) -> anyhow::Result<()> {
+pub async fn show_or_remove(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     if arg.remove {
         return remove(&client, &arg).await;
@@ -225,6 +226,7 @@ fn placeholder_table(view: &ApplicationView, renderer: &Renderer) -> String {
     format!("\n{}", table.render(renderer))
 }
 
+/// Final states of applications and tasks.
 const FINAL_STATES: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
 
 /// Returns true for a final state of an application or of a task.
@@ -235,8 +237,9 @@ pub fn is_final(state: &str) -> bool {
 /// Returns true if the application or all of its tasks have ended.
 pub fn has_ended(view: &ApplicationView) -> bool {
     let is_final_state = |state: &String| is_final(state);
-    let all: u64 = view.task_states.values().sum();
-    is_final_state(&view.state) || (all > 0 && view.task_states.keys().all(is_final_state))
+    let task_count: u64 = view.task_states.values().sum();
+    let have_tasks_ended = task_count > 0 && view.task_states.keys().all(is_final_state);
+    is_final_state(&view.state) || have_tasks_ended
 }
 
 /// Returns true if every task ended with status 0.
@@ -250,10 +253,11 @@ pub fn has_succeeded(view: &ApplicationView) -> bool {
 
 /// Describes the progress in one line.
 pub fn summary(view: &ApplicationView) -> String {
-    let parts = view.task_states.iter();
-    let parts: Vec<String> = parts
+    let task_counts = view.task_states.iter();
+    let task_counts: Vec<String> = task_counts
         .map(|(state, count)| format!("{count} {state}"))
         .collect();
+    // Places of a gang are held until the gang is complete.
     let held: u32 = view.task_groups.iter().map(|group| group.held).sum();
     let held_text = match held {
         0 => String::new(),
@@ -268,7 +272,7 @@ pub fn summary(view: &ApplicationView) -> String {
     format!(
         "{}: tasks {}{held_text}{}",
         view.state,
-        parts.join(", "),
+        task_counts.join(", "),
         reason.unwrap_or_default()
     )
 }

@@ -8,11 +8,10 @@ use hayward_vocabulary::plural;
 use serde_json::Value;
 
 use crate::commands::work::{IdArg, state_cell};
-use crate::connection::pages::route_of_work;
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, sanitize};
-use crate::output::reasons;
-use crate::output::{Facts, Renderer, Tone, toned};
+use crate::output::{Facts, Renderer, Tone, preemption_text, toned, unblock_text};
 
 /// Prefix of ids of pool workers (`wp_….N`), which only rm-scheduler knows.
 const WORKER_PREFIX: &str = "wp_";
@@ -21,22 +20,23 @@ const TASK_PREFIX: &str = "app_";
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let id = arg.id.as_str();
-    let is_part = [WORKER_PREFIX, TASK_PREFIX]
+    // Ids with a dot name a worker or a task. The verdict is the scheduler's.
+    let has_scheduler_verdict = [WORKER_PREFIX, TASK_PREFIX]
         .iter()
         .any(|prefix| id.starts_with(prefix));
-    if is_part && id.contains('.') {
+    if has_scheduler_verdict && id.contains('.') {
         let client = session.client(Service::RmScheduler, Role::Reader)?;
         let response = client.get(&format!("/v1/verdicts/{id}")).await?;
         return session
             .out
             .print_response(response, |verdict: &VerdictEntry, renderer| {
-                worker_text(verdict, renderer)
+                worker_or_task_text(verdict, renderer)
             });
     }
     let route = route_of_work(&arg.id)?;
     let client = session.client(Service::JobConverter, Role::User)?;
     let mut response: Value = client.get(&format!("{route}/explain")).await?;
-    refresh(&session, &mut response).await;
+    replace_with_newest_verdict(&session, &mut response).await;
     session
         .out
         .print_response(response, |explanation: &Explanation, renderer| {
@@ -46,7 +46,7 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
 
 /// Replaces the published numbers by those of the scheduler's newest round. If the scheduler does
 /// not answer, the published numbers stay.
-async fn refresh(session: &Session, response: &mut Value) {
+async fn replace_with_newest_verdict(session: &Session, response: &mut Value) {
     let Some(work) = response.get("work").and_then(Value::as_str) else {
         return;
     };
@@ -69,9 +69,9 @@ async fn refresh(session: &Session, response: &mut Value) {
     }
 }
 
-/// Describes the verdict of a worker. A verdict has no state, because only the worker pool knows
-/// whether the worker runs.
-fn worker_text(verdict: &VerdictEntry, renderer: &Renderer) -> String {
+/// Describes the verdict of a worker or a task. The state is unknown, because the scheduler does
+/// not know whether the process runs.
+fn worker_or_task_text(verdict: &VerdictEntry, renderer: &Renderer) -> String {
     let explanation = Explanation {
         id: verdict.work.clone(),
         state: WorkState::Unknown,
@@ -99,7 +99,7 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
     }
     let mut text = facts.render(renderer);
     let _ = writeln!(text, "\n{}", sanitize(&explanation.detail));
-    text.push_str(&unblock_text(explanation, renderer));
+    text.push_str(&remedies_text(explanation, renderer));
     // The sentence about a quota has the amounts already, each in the unit of its type.
     let numbers = explanation.numbers.iter();
     let numbers = numbers.filter(|(name, _)| !name.starts_with("quota_"));
@@ -120,7 +120,7 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
         }
     }
     let work = explanation.work.as_ref().unwrap_or(&explanation.id);
-    let preemptions = reasons::preemptions_of_work(&explanation.receipts, work);
+    let preemptions = preemption_text::describe_preemptions_of_work(&explanation.receipts, work);
     if !preemptions.is_empty() {
         let _ = write!(text, "\n{}\n", preemptions.join("\n"));
     }
@@ -138,12 +138,13 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
     text
 }
 
-fn unblock_text(explanation: &Explanation, renderer: &Renderer) -> String {
+/// Describes what would end the wait, and which other reasons would remain.
+fn remedies_text(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     if let Some(change) = &explanation.unblock {
         facts.add(
             "would help",
-            toned(reasons::describe_unblock(change), Tone::Good),
+            toned(unblock_text::describe_unblock(change), Tone::Good),
         );
     }
     if !explanation.also.is_empty() {

@@ -17,7 +17,7 @@ const MAX_FAILED_TASKS: usize = 10;
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let response = work::fetch(&client, &arg.id).await?;
+    let response = work::fetch_json(&client, &arg.id).await?;
     if session.out.json {
         return session.out.json(&response);
     }
@@ -34,6 +34,7 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     print(&text)
 }
 
+/// Reads the first failed tasks of a job. Other work has no tasks.
 async fn failed_tasks(client: &Client, view: &WorkView) -> anyhow::Result<Vec<TaskView>> {
     let has_failed_tasks = view.tasks.is_some_and(|tasks| tasks.failed > 0);
     if view.kind != WorkKind::Job || !has_failed_tasks {

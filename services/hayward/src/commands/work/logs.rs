@@ -17,32 +17,31 @@ use hayward_service::{Client, Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use serde_json::json;
 
-use crate::amounts;
 use crate::commands::work::tasks::PAGES;
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::sanitize_lines;
 use crate::output::print;
+use crate::value_parsers;
 
 use self::follow::{EndCondition, Source};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// A job, a service or a worker pool, or one instance or worker of it; one process by its
-    /// allocation; or, by the id it was added with, an application.
+    /// Id of a job, service, instance, worker pool, worker, allocation or application.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Only this task: of a job by its number, with its last output; of an application by its id,
-    /// with all output.
+    /// Only this task. A task of a job has a number, and its final output is printed. A task of an
+    /// application has an id, and all its output is printed.
     #[arg(long, value_name = "TASK")]
     pub task: Option<String>,
-    /// Go on until the work is over, over all its retries and nodes.
+    /// Print new output until the work has ended, across all its retries and nodes.
     #[arg(long, short)]
     pub follow: bool,
-    /// Begin with the last so many lines of each process, 1000 at most.
+    /// Begin with this number of last lines of each process, at most 1000.
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub tail: Option<u32>,
-    /// Begin with what was written since then: an instant, or a time ago, as in 10m.
+    /// Begin with the output since this time: an instant, or a duration before now, as 10m.
     #[arg(long, value_name = "WHEN", value_parser = parse_since)]
     pub since: Option<Timestamp>,
 }
@@ -51,7 +50,7 @@ fn parse_since(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    let ago = amounts::parse_duration_ms(text).map_err(|_| {
+    let ago = value_parsers::parse_duration_ms(text).map_err(|_| {
         format!("{text:?} is neither an instant, as 2026-11-21T10:42:00Z, nor a time ago, as 10m")
     })?;
     Ok(SystemClock.now().minus_ms(ago))
@@ -61,6 +60,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let reads_live_output =
         arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
+    // The prefix of the id selects the kind of work.
     let source = match (known_prefix(&arguments.id), arguments.task.as_deref()) {
         (Some("job"), task) if task.is_some() || !reads_live_output => {
             return print_task_output(&session, &client, &arguments, task).await;
@@ -68,12 +68,12 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         (Some("svc"), Some(_)) => bail!("a service has no tasks"),
         (Some("wp"), Some(_)) => bail!("a worker pool has no tasks"),
         (Some("app" | "alc"), Some(_)) => bail!("{} is no application's id", arguments.id),
-        (Some("rsv"), _) => bail!("a reservation runs nothing, so it says nothing"),
+        (Some("rsv"), _) => bail!("a reservation runs nothing, so it has no output"),
         (Some("job" | "svc"), _) => Source::new(arguments.id.parse()?, EndCondition::Work),
         (Some("wp"), None) => Source::new(arguments.id.parse()?, EndCondition::Pool),
         (Some("app"), None) => Source::new(arguments.id.parse()?, EndCondition::LastProcess),
         (Some("alc"), None) => find_process(&session, arguments.id.parse()?).await?,
-        (_, task) => Source::application(&client, &arguments.id, task).await?,
+        (_, task) => Source::for_application(&client, &arguments.id, task).await?,
     };
     follow::run(&session, &client, &source, &arguments).await
 }
@@ -89,7 +89,7 @@ fn known_prefix(id: &str) -> Option<&str> {
 async fn find_process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     let entry: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
-    Ok(Source::process(entry.work, id))
+    Ok(Source::for_process(entry.work, id))
 }
 
 /// Prints the final output of all ended tasks, or of one task. `--follow` waits for the end of that
@@ -105,10 +105,10 @@ async fn print_task_output(
         let is_unfiltered = arguments.tail.is_none() && arguments.since.is_none();
         ensure!(
             is_unfiltered,
-            "a task of a job is told whole: leave out --tail and --since"
+            "the output of a task of a job is printed whole: leave out --tail and --since"
         );
         let number = task.parse();
-        let task = number.with_context(|| format!("a job numbers its tasks: {task:?} is none"))?;
+        let task = number.with_context(|| format!("{task:?} is no number of a task"))?;
         let mut task_view = task_outcome(client, id, task).await?;
         while task_view.is_none() && arguments.follow {
             let view: WorkView = client
@@ -132,6 +132,7 @@ async fn print_task_output(
     })
 }
 
+/// Reads the outcome of a task. Returns `None` if the task has not ended.
 async fn task_outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Option<TaskView>> {
     let page: TaskList = client
         .get(&format!("/v1/jobs/{id}/tasks?limit=1&cursor={task}"))

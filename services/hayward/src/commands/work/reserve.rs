@@ -1,4 +1,4 @@
-//! `hayward reserve`, `reservations` and `release`: manage nodes that are reserved for a user.
+//! `hayward reserve`, `reservations` and `release`: reserve whole nodes, list and end reservations.
 
 use std::process::ExitCode;
 
@@ -6,31 +6,31 @@ use anyhow::bail;
 use hayward_job_converter_api::submission::ReservationSubmission;
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::amounts;
 use crate::commands::work::cancel;
 use crate::commands::work::submit::{self, AfterSubmit};
 use crate::commands::work::{self, Listing};
 use crate::connection::Session;
+use crate::value_parsers;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// A name for people.
+    /// Name of the reservation, for people.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
     /// The class whose share the reservation uses. Default: the policy's class for reservations.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
     /// Minimum memory of the node, as 8G.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = value_parsers::parse_bytes)]
     pub memory: Option<u64>,
-    /// Minimum number of cpus of the node.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
+    /// Minimum number of CPUs of the node.
+    #[arg(long, value_name = "CPUS", value_parser = value_parsers::parse_cpu_milli)]
     pub cpu: Option<u64>,
-    /// Only this node. May be repeated.
+    /// Reserve only this node. May be repeated for a choice of nodes.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
     /// A label, for people and programs. May be repeated.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = value_parsers::parse_pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
     pub after: AfterSubmit,

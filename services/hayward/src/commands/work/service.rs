@@ -32,15 +32,15 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Submit a service: a program with a number of instances that always run
-    Submit(Box<Submit>),
+    Submit(Box<SubmitArguments>),
     /// List services
     List(Listing),
     /// Show one service and its instances
     Show(IdArg),
     /// Change the number of instances
-    Scale(change::Scale),
+    Scale(change::ScaleArguments),
     /// Change a service: its program, image, size, or anything but its name and class
-    Update(Box<change::Update>),
+    Update(Box<change::UpdateArguments>),
     /// Show the nodes of the instances of a service, and the ordered moves
     Placements(IdArg),
     /// End services
@@ -48,7 +48,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Submit {
+pub struct SubmitArguments {
     #[command(flatten)]
     pub common: CommonFlags,
     /// Number of instances that always run. Default 1.
@@ -57,7 +57,7 @@ pub struct Submit {
     #[command(flatten)]
     pub deployment: DeploymentFlags,
     #[command(flatten)]
-    pub image: Image,
+    pub image: ImageFlags,
     #[command(flatten)]
     pub disruption: DisruptionFlags,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub struct Submit {
 
 /// The image in which the program runs.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Image {
+pub struct ImageFlags {
     /// Run the program inside this image, on nodes that have a container engine.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
@@ -99,7 +99,8 @@ pub struct Image {
     pub mounts: Vec<Mount>,
 }
 
-impl Image {
+impl ImageFlags {
+    /// Returns the container settings. Returns `None` without an image.
     fn container(self) -> Option<ContainerSubmission> {
         let (uid, gid) = self
             .run_as
@@ -157,7 +158,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
 
 async fn show(session: &Session, arg: &IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let response = work::fetch(&client, &arg.id).await?;
+    let response = work::fetch_json(&client, &arg.id).await?;
     session
         .out
         .print_response(response, |view: &WorkView, renderer| {
@@ -165,11 +166,11 @@ async fn show(session: &Session, arg: &IdArg) -> anyhow::Result<()> {
         })
 }
 
-async fn submit_service(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
+async fn submit_service(session: &Session, submit: SubmitArguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &submit.file {
         return submit::submit_file(session, file, DocumentKind::Service, &submit.after).await;
     }
-    let Submit {
+    let SubmitArguments {
         common,
         instances,
         deployment,

@@ -20,7 +20,7 @@ pub fn add_facts(deployment: &Deployment, facts: &mut Facts) {
             None => "never on its node".to_owned(),
         };
         facts.add(
-            "stand by",
+            "standbys",
             format!("{} for each, {placement}", deployment.standbys),
         );
     }
@@ -36,9 +36,10 @@ fn retries_text(retries: &RetriesSubmission) -> String {
     let end = if retries.fail_service {
         "then it has failed"
     } else {
-        "then it goes on without"
+        "then it continues without it"
     };
     match retries.count {
+        // A negative number means no limit.
         ..0 => "always".to_owned(),
         count => format!(
             "{count} within {}, {end}",
@@ -75,6 +76,7 @@ pub fn render_table(deployment: &Deployment, renderer: &Renderer) -> String {
     format!("\n{}", table.render(renderer))
 }
 
+/// Describes the next move of a processor. The text is empty without one.
 fn next_step(processor: &ProcessorView) -> String {
     if let Some(standby) = processor
         .failover

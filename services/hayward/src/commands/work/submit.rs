@@ -32,8 +32,8 @@ pub struct Arguments {
     /// Number of tasks. `{task}` in the command is the number of the task.
     #[arg(long, value_name = "N", conflicts_with = "each")]
     pub count: Option<u64>,
-    /// One task per line of this file, or of standard input for `-`; the line is appended to the
-    /// command as one argument.
+    /// File with one task per line; `-` is standard input. The line is appended to the command as
+    /// one argument.
     #[arg(long, value_name = "FILE")]
     pub each: Option<PathBuf>,
     /// Maximum number of processes at one time. Default: the number of tasks.
@@ -131,14 +131,14 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
     })
 }
 
-/// Submits the content of a file. Its kind is `default` unless the file names one.
+/// Submits the content of a file. Its kind is `default_kind` unless the file names one.
 pub async fn submit_file(
     session: &Session,
     file: &Path,
-    default: DocumentKind,
+    default_kind: DocumentKind,
     after: &AfterSubmit,
 ) -> anyhow::Result<ExitCode> {
-    match &read_document(file, default)? {
+    match &read_document(file, default_kind)? {
         Document::Job(job) => send(session, "jobs", job, after).await,
         Document::Service(service) => send(session, "services", service, after).await,
         Document::Reservation(reservation) => {
@@ -147,9 +147,9 @@ pub async fn submit_file(
     }
 }
 
-/// Reads a file. Its kind is `default` unless the file names one.
-pub fn read_document(file: &Path, default: DocumentKind) -> anyhow::Result<Document> {
-    Document::read(&read_text(file)?, default).with_context(|| display_name(file))
+/// Reads a submission from a file. Its kind is `default_kind` unless the file names one.
+pub fn read_document(file: &Path, default_kind: DocumentKind) -> anyhow::Result<Document> {
+    Document::read(&read_text(file)?, default_kind).with_context(|| display_name(file))
 }
 
 /// Sends a submission to its route, prints its id, and waits if requested.
@@ -180,6 +180,7 @@ pub async fn send<T: Serialize>(
         }
         return Ok(ExitCode::SUCCESS);
     }
+    // Services and reservations never end by themselves.
     let until = if route == "jobs" {
         Until::Ended
     } else {
@@ -209,6 +210,7 @@ pub fn read_text(file: &Path) -> anyhow::Result<String> {
         .map_or(content.clone(), str::to_owned))
 }
 
+/// Returns the name of a file in messages.
 pub fn display_name(file: &Path) -> String {
     if file == Path::new("-") {
         "standard input".to_owned()

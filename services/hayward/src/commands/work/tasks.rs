@@ -7,8 +7,10 @@ use crate::commands::work::shorten;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_duration;
-use crate::output::{Renderer, Table, Tone, toned};
+use crate::output::{Cell, Renderer, Table, Tone, toned};
 
+/// Maximum number of characters of the last output in the table.
+const OUTPUT_WIDTH: usize = 60;
 /// Field names of a page of tasks.
 pub const PAGES: PageFields = PageFields {
     list: "tasks",
@@ -17,7 +19,7 @@ pub const PAGES: PageFields = PageFields {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The job.
+    /// Id of the job.
     #[arg(value_name = "ID")]
     pub id: hayward_vocabulary::WorkId,
     /// Show only tasks that failed.
@@ -60,13 +62,14 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
             task.attempt.into(),
             format_duration(task.duration_us / 1000).into(),
             (&task.node).into(),
-            shorten(message, 60).into(),
+            shorten(message, OUTPUT_WIDTH).into(),
         ]);
     }
     table.render(renderer)
 }
 
-fn end_cell(task: &TaskView) -> crate::output::Cell {
+/// Returns the exit status or signal of a task.
+fn end_cell(task: &TaskView) -> Cell {
     let text = match (task.exit_code, task.signal) {
         _ if task.succeeded => return toned("ok", Tone::Good),
         (_, Some(signal)) => format!("signal {signal}"),

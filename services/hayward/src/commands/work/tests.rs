@@ -16,6 +16,7 @@ fn renderer() -> Renderer {
     }
 }
 
+/// Returns a running job with one live and one ended process.
 fn job() -> WorkView {
     WorkView {
         id: WorkId::new("job_0192").unwrap(),
@@ -119,6 +120,7 @@ fn colours_do_not_change_column_widths() {
         coloured.contains("\u{1b}[32m"),
         "running is green: {coloured:?}"
     );
+    // A colour code begins with an escape character and ends with `m`.
     let mut without_colours = String::new();
     let mut remaining = coloured.as_str();
     while let Some(start) = remaining.find('\u{1b}') {
@@ -138,7 +140,7 @@ fn colours_do_not_change_column_widths() {
 }
 
 #[test]
-fn states_are_read_as_they_are_written() {
+fn a_state_is_parsed_in_any_case() {
     assert_eq!(parse_state("Running"), Ok(WorkState::Running));
     assert!(parse_state("done").is_err() && parse_state("unknown").is_err());
 }

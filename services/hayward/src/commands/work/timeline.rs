@@ -3,7 +3,7 @@
 use hayward_job_converter_api::Timeline;
 
 use crate::commands::work::IdArg;
-use crate::connection::pages::route_of_work;
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_duration;
 use crate::output::{Renderer, Table};
@@ -20,6 +20,7 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
         })
 }
 
+/// Lists the events with their times since the first event.
 pub fn render(timeline: &Timeline, renderer: &Renderer) -> String {
     let mut table = Table::new(["at", "after", "what happened"]).align_right(&[1]);
     let first = timeline.events.first().map(|event| event.at);

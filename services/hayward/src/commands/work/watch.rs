@@ -16,7 +16,7 @@ use hayward_vocabulary::WorkId;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::commands::work;
-use crate::connection::pages::route_of_work;
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Renderer, Tone, note, print};
@@ -29,26 +29,28 @@ const LINE_INTERVAL: Duration = Duration::from_secs(2);
 /// The work to follow.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Id of a job, a service or a reservation, as `submit` printed it; or `nodes`, for the
-    /// machines.
+    /// Id of a job, a service or a reservation, as `submit` printed it; or `nodes` for the table of
+    /// nodes.
     #[arg(value_name = "ID|nodes")]
-    pub what: WorkId,
+    pub target: WorkId,
 }
 
 /// Condition that ends the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
+    /// The work has ended.
     Ended,
+    /// The work runs or has ended.
     Running,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Ids of work have a prefix, so `nodes` is not an id.
-    if arguments.what.as_str() == "nodes" {
+    if arguments.target.as_str() == "nodes" {
         return nodes::watch(&session).await;
     }
     let client = session.client(Service::JobConverter, Role::User)?;
-    let view = follow(&client, &arguments.what, Until::Ended).await?;
+    let view = follow(&client, &arguments.target, Until::Ended).await?;
     report_end(&session, &client, &view).await
 }
 
@@ -59,7 +61,9 @@ pub async fn report_end(
     view: &WorkView,
 ) -> anyhow::Result<ExitCode> {
     if session.out.json {
-        session.out.json(&work::fetch(client, &view.id).await?)?;
+        session
+            .out
+            .json(&work::fetch_json(client, &view.id).await?)?;
     } else {
         print(&end_text(view, &session.out.renderer()))?;
     }
@@ -115,7 +119,7 @@ pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
     text
 }
 
-/// Draws until the condition holds or the work is over.
+/// Shows the progress until the condition holds or the work has ended. Returns the last state.
 pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Result<WorkView> {
     let route = route_of_work(id)?;
     let condition = if until == Until::Running {
@@ -152,6 +156,7 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
 /// Display of the progress: a bar on a terminal, otherwise one line for each change.
 struct ProgressDisplay {
     bar: ProgressBar,
+    /// The last printed line, and the time of its printing.
     last_line: Option<(String, Instant)>,
 }
 
@@ -216,7 +221,7 @@ fn bar_style(template: &str) -> ProgressStyle {
 fn short_state(view: &WorkView) -> String {
     match (&view.reason, view.state) {
         (Some(reason), WorkState::Waiting) => {
-            format!("waiting: {}", work::shorten(reason, 60))
+            format!("waiting: {}", work::shorten(reason, work::REASON_WIDTH))
         }
         _ => enum_text(&view.state),
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hayward_rm_scheduler_api::shares::{Shares, UserShare};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::work::{DemoState, Work};
+use super::work::{DemoState, DemoWork};
 
 /// Interval between printed lines when there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
@@ -14,12 +14,13 @@ const LINE_INTERVAL: Duration = Duration::from_secs(2);
 pub struct LiveView {
     screen: MultiProgress,
     bars: Vec<(&'static str, ProgressBar)>,
-    plain: bool,
+    /// True without a terminal. Lines are then printed instead of bars.
+    is_plain: bool,
     last_line_at: Option<Instant>,
 }
 
 impl LiveView {
-    pub fn new(work: &Work) -> Self {
+    pub fn new(work: &DemoWork) -> Self {
         let screen = MultiProgress::new();
         let style = ProgressStyle::with_template("{prefix:>4} {wide_bar} {pos:>6}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -30,11 +31,11 @@ impl LiveView {
             (owner.user, bar)
         });
         let bars: Vec<_> = bars.collect();
-        let plain = bars.first().is_none_or(|(_, bar)| bar.is_hidden());
+        let is_plain = bars.first().is_none_or(|(_, bar)| bar.is_hidden());
         Self {
             screen,
             bars,
-            plain,
+            is_plain,
             last_line_at: None,
         }
     }
@@ -45,10 +46,10 @@ impl LiveView {
             bar.set_position(tasks.succeeded + tasks.failed);
             bar.set_message(holding_text(state.shares.as_ref(), user));
         }
-        let due = self
+        let is_line_due = self
             .last_line_at
             .is_none_or(|time| time.elapsed() >= LINE_INTERVAL);
-        if self.plain && due {
+        if self.is_plain && is_line_due {
             self.last_line_at = Some(Instant::now());
             let lines = self.bars.iter().map(|(user, bar)| {
                 format!(
@@ -63,7 +64,7 @@ impl LiveView {
     }
 
     pub fn print_line(&self, line: &str) {
-        if self.plain {
+        if self.is_plain {
             println!("{line}");
         } else {
             // A failed write to the terminal cannot be reported.
@@ -82,6 +83,7 @@ impl LiveView {
 /// reservations and services do not depend on weights.
 fn holding_text(shares: Option<&Shares>, user: &str) -> String {
     let is_of_user = |share: &&UserShare| share.user.as_str() == user;
+    // `service` and `reserve` are the classes of services and reservations in the default policy.
     let fair_classes = shares
         .into_iter()
         .flat_map(|shares| &shares.classes)

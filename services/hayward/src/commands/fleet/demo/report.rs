@@ -1,4 +1,5 @@
-//! The final report: digests, outcomes of tasks, and shares received against shares due.
+//! Checks the results of the demonstration and prints them. The report has the digests, the
+//! outcomes of tasks, and the quanta that each user received and was due.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +11,10 @@ use sha2::{Digest as _, Sha256};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::work::{DemoState, Owner, Work};
+use super::work::{DemoState, DemoWork, Owner};
 
 /// Prints the tables. Returns true if all checks succeeded.
-pub async fn check_and_print(work: &Work, state: &DemoState) -> anyhow::Result<bool> {
+pub async fn check_and_print(work: &DemoWork, state: &DemoState) -> anyhow::Result<bool> {
     let mut all_correct = true;
     let mut table = Builder::new();
     table.push_record([
@@ -71,7 +72,8 @@ fn sum_ledger(state: &DemoState, owner: &Owner) -> (u64, u64) {
         })
 }
 
-/// Returns the faults in the outcomes of one job.
+/// Returns the faults in the outcomes of one job. Each task has one file, and its number is the
+/// index of the file.
 async fn check_outcomes(owner: &Owner) -> anyhow::Result<Vec<String>> {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -120,7 +122,7 @@ fn sha256(file: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut text = String::with_capacity(64);
     for byte in Sha256::digest(&bytes) {
-        write!(text, "{byte:02x}").expect("a string takes any text");
+        write!(text, "{byte:02x}").expect("writing to a string never fails");
     }
     Ok(text)
 }

@@ -14,12 +14,15 @@ use hayward_service::Client;
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use serde::Serialize;
 
-use super::files::UserFiles;
+use super::files_to_hash::UserFiles;
 use crate::commands::fleet::up::LocalFleet;
 use crate::prepare;
 
 /// Milliseconds until the block of the node ends.
 const BLOCK_MS: i64 = 5_000;
+
+/// Interval between two readings of the state.
+const READ_INTERVAL: Duration = Duration::from_millis(150);
 
 /// A user with a job.
 pub struct Owner {
@@ -30,7 +33,8 @@ pub struct Owner {
     pub client: Client,
 }
 
-pub struct Work {
+/// All work of the demonstration.
+pub struct DemoWork {
     pub owners: Vec<Owner>,
     service: WorkId,
     reservation: WorkId,
@@ -59,18 +63,19 @@ impl DemoState {
     }
 }
 
-impl Work {
+impl DemoWork {
+    /// Submits a reservation and a service for Ada, and a job for each user with files.
     pub async fn submit(
         fleet: &LocalFleet,
-        user_files: &[UserFiles],
+        all_user_files: &[UserFiles],
         pause_ms: u64,
     ) -> anyhow::Result<Self> {
         let jobs = &fleet.addresses.job_converter;
         let mut owners = Vec::new();
-        for part in user_files {
-            prepare::create_user_token(&fleet.keys, part.user)?;
-            let client = fleet.client(jobs, &format!("user-{}", part.user))?;
-            owners.push((part, client));
+        for user_files in all_user_files {
+            prepare::create_user_token(&fleet.keys, user_files.user)?;
+            let client = fleet.client(jobs, &format!("user-{}", user_files.user))?;
+            owners.push((user_files, client));
         }
         let (_, ada) = owners.first().context("the demonstration has owners")?;
         let reservation = submit(ada, "reservations", &reservation_submission()).await?;
@@ -82,16 +87,15 @@ impl Work {
             reservation,
             scheduler: fleet.client(&fleet.addresses.rm_scheduler, "operator")?,
         };
-        for (part, client) in owners {
-            if part.files.is_empty() {
+        for (user_files, client) in owners {
+            if user_files.files.is_empty() {
                 continue;
             }
-            let job = submit(&client, "jobs", &job_submission(part, pause_ms)).await?;
-            let files = part.files.clone();
+            let job = submit(&client, "jobs", &job_submission(user_files, pause_ms)).await?;
             work.owners.push(Owner {
-                user: part.user,
-                class: part.class,
-                files,
+                user: user_files.user,
+                class: user_files.class,
+                files: user_files.files.clone(),
                 job,
                 client,
             });
@@ -99,9 +103,9 @@ impl Work {
         Ok(work)
     }
 
-    /// Waits briefly, then reads the state of all work.
+    /// Waits for [`READ_INTERVAL`], then reads the state of all work.
     pub async fn read_state(&self) -> anyhow::Result<DemoState> {
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::time::sleep(READ_INTERVAL).await;
         let mut jobs = Vec::new();
         for owner in &self.owners {
             jobs.push(owner.client.get(&format!("/v1/jobs/{}", owner.job)).await?);
@@ -186,7 +190,7 @@ async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
     }
 }
 
-fn job_submission(part: &UserFiles, pause_ms: u64) -> JobSubmission {
+fn job_submission(user_files: &UserFiles, pause_ms: u64) -> JobSubmission {
     let to_strings = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
     // A pause needs a shell in the user's command. Hayward itself never starts a shell.
     let command = if pause_ms == 0 {
@@ -205,10 +209,10 @@ fn job_submission(part: &UserFiles, pause_ms: u64) -> JobSubmission {
         pool: None,
         priority: None,
         container: None,
-        name: Some(format!("hash for {}", part.user)),
-        class: Some(part.class.into()),
+        name: Some(format!("hash for {}", user_files.user)),
+        class: Some(user_files.class.into()),
         command,
-        tasks: Tasks::Arguments(part.files.iter().map(argument).collect()),
+        tasks: Tasks::Arguments(user_files.files.iter().map(argument).collect()),
         environment: std::collections::BTreeMap::new(),
         working_directory: None,
         size: None,
@@ -222,6 +226,7 @@ fn job_submission(part: &UserFiles, pause_ms: u64) -> JobSubmission {
     }
 }
 
+/// Returns a service that prints the time every second.
 fn service_submission() -> ServiceSubmission {
     let script = "while :; do date; sleep 1; done";
     ServiceSubmission {

@@ -6,13 +6,12 @@ use std::time::Duration;
 use hayward_postgres::contractions;
 use hayward_service::health::Status;
 use hayward_service::{Clock as _, SystemClock};
-use hayward_vocabulary::Timestamp;
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Arguments;
 use super::facts::{Database, Fact, Facts, PendingMigration, Schema};
-use crate::backup::database::{Admin, server_version};
+use crate::backup::admin_database::{AdminDatabase, server_version};
 use crate::backup::manifest::find_newest;
 use crate::backup::revision_histories::read_histories;
 use crate::commands::operate::doctor::disk_space;
@@ -20,6 +19,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::error_text;
 use crate::prepare::{PUBLICATION, SERVICES};
 
+/// Timeout of a status request. A slower service counts as down.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
@@ -46,7 +46,7 @@ pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
     let (database, services) = tokio::join!(read_database(session, arguments), services);
     Facts {
         now,
-        database: database.map_err(|error| error_text(&error)),
+        database: database.map_err(|error| first_error_line(&error)),
         services: <[_; 5]>::from(services).into(),
         disk: disk_space(state),
         backup: find_newest(&backups).map(|(_, manifest)| manifest.made_at),
@@ -54,7 +54,7 @@ pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
     }
 }
 
-fn error_text(error: &anyhow::Error) -> String {
+fn first_error_line(error: &anyhow::Error) -> String {
     let text = error_text::describe(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
@@ -66,28 +66,30 @@ async fn read_status(session: &Session, service: Service) -> (&'static str, Fact
     };
     (
         service.name(),
-        response.await.map_err(|error| error_text(&error)),
+        response.await.map_err(|error| first_error_line(&error)),
     )
 }
 
 async fn read_database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {
     let admin = arguments.access.open(session.state()).await?;
-    let database = read_facts(&admin).await;
+    let database = read_database_facts(&admin).await;
     admin.close().await;
     database
 }
 
-async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
+/// Reads version, clock, permissions, histories and migrations of the database.
+async fn read_database_facts(admin: &AdminDatabase) -> anyhow::Result<Database> {
     let mut connection = admin.connect().await?;
     let connection = &mut connection;
     let sent_at = SystemClock.now();
     let query = "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
                            (extract(epoch from clock_timestamp()) * 1000)::int8";
-    let (read_only, clock): (bool, i64) = sqlx::query_as(query).fetch_one(&mut *connection).await?;
+    let (read_only, server_clock_ms): (bool, i64) =
+        sqlx::query_as(query).fetch_one(&mut *connection).await?;
     let mut database = Database {
         version: server_version(connection).await?,
         read_only,
-        ahead_ms: clock_offset_ms(clock, sent_at),
+        clock_ahead_ms: server_clock_ms - sent_at.unix_ms(),
         missing_permissions: missing_permissions(connection).await?,
         schemas: Vec::new(),
     };
@@ -109,10 +111,6 @@ async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
     Ok(database)
 }
 
-fn clock_offset_ms(clock_ms: i64, sent_at: Timestamp) -> i64 {
-    clock_ms - sent_at.unix_ms()
-}
-
 async fn schema_exists(connection: &mut PgConnection, schema: &str) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar("select to_regnamespace($1) is not null")
         .bind(schema)
@@ -123,12 +121,12 @@ async fn schema_exists(connection: &mut PgConnection, schema: &str) -> Result<bo
 /// One row of the query in [`missing_permissions`]: may create roles, may create schemas, number of
 /// missing roles, number of missing schemas, schemas whose owner role excludes the administrator,
 /// schemas with another owner.
-type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
+type PermissionsRow = (bool, bool, i64, i64, Vec<String>, Vec<String>);
 
 /// Returns the missing permissions that would make `hayward prepare` fail.
 async fn missing_permissions(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let names: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
-    let rights = "
+    let query = "
         select (select rolsuper or rolcreaterole from pg_roles where rolname = current_user),
                has_database_privilege(current_database(), 'create'),
                (select count(*) from unnest($1::text[]) as it (name)
@@ -148,7 +146,7 @@ async fn missing_permissions(connection: &mut PgConnection) -> Result<Vec<String
         missing_schemas,
         without_membership,
         with_other_owner,
-    ): Rights = sqlx::query_as(rights)
+    ): PermissionsRow = sqlx::query_as(query)
         .bind(names)
         .fetch_one(connection)
         .await?;
@@ -182,11 +180,12 @@ async fn compare_migrations(
         .bind(&name)
         .fetch_one(&mut *connection)
         .await?;
+    // Version, checksum and success of each migration in the database.
     let mut applied: Vec<(i64, Vec<u8>, bool)> = Vec::new();
     if exists {
-        let rows = format!("select version, checksum, success from {name}");
-        let rows = sqlx::query_as(AssertSqlSafe(rows));
-        applied = rows.fetch_all(connection).await?;
+        let query = format!("select version, checksum, success from {name}");
+        let query = sqlx::query_as(AssertSqlSafe(query));
+        applied = query.fetch_all(connection).await?;
     }
     for migration in migrator.iter() {
         let version = migration.version;
@@ -203,7 +202,7 @@ async fn compare_migrations(
             Some(_) => {}
         }
     }
-    let known = |version: i64| migrator.iter().any(|it| it.version == version);
-    schema.unknown += applied.iter().filter(|(it, ..)| !known(*it)).count();
+    let is_known = |version: i64| migrator.iter().any(|it| it.version == version);
+    schema.unknown += applied.iter().filter(|(it, ..)| !is_known(*it)).count();
     Ok(())
 }

@@ -55,6 +55,7 @@ fn failed_check(name: &'static str, found: impl Into<String>, action: &str) -> C
     }
 }
 
+/// Returns all checks. Without the database, only the checks that do not need it.
 pub fn evaluate_checks(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     match &facts.database {
@@ -107,10 +108,11 @@ fn check_database(database: &Database, facts: &Facts) -> Vec<Check> {
         check_history(database),
         check_migrations(&database.schemas),
         check_backup(database, facts),
-        check_clock(database.ahead_ms),
+        check_clock(database.clock_ahead_ms),
     ]
 }
 
+/// Checks whether the database went back in time, so that services refuse to write. (R9)
 fn check_history(database: &Database) -> Check {
     let affected = database.schemas.iter();
     let affected: Vec<String> = affected
@@ -127,15 +129,17 @@ fn check_history(database: &Database) -> Check {
     )
 }
 
+/// Compares the migrations of the database with those of this version. The most severe difference
+/// is the result.
 fn check_migrations(schemas: &[Schema]) -> Check {
-    let schema_with_numbers = |it: &Schema, numbers: &[i64]| -> Option<String> {
-        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        (!numbers.is_empty()).then(|| format!("{} {}", it.name, numbers.join(", ")))
+    let schema_and_versions = |it: &Schema, versions: &[i64]| -> Option<String> {
+        let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
+        (!versions.is_empty()).then(|| format!("{} {}", it.name, versions.join(", ")))
     };
     let affected = |field: fn(&Schema) -> &[i64]| -> Vec<String> {
         schemas
             .iter()
-            .filter_map(|it| schema_with_numbers(it, field(it)))
+            .filter_map(|it| schema_and_versions(it, field(it)))
             .collect()
     };
     let broken = affected(|it| &it.broken);

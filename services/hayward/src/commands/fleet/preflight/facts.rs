@@ -28,7 +28,7 @@ pub struct Database {
     /// True for a standby or a database that accepts no writes.
     pub read_only: bool,
     /// Milliseconds that the clock of the server is ahead of this machine.
-    pub ahead_ms: i64,
+    pub clock_ahead_ms: i64,
     /// Missing permissions of the administrator.
     pub missing_permissions: Vec<String>,
     pub schemas: Vec<Schema>,
@@ -39,8 +39,8 @@ pub struct Schema {
     pub name: &'static str,
     /// True if the database has the schema.
     pub exists: bool,
-    /// Reason why the service writes nothing: the database went back in time. `None` if the service
-    /// may write. (R9)
+    /// Reason why the service is read-only after the database went back in time. `None` if the
+    /// service may write. (R9)
     pub went_back: Option<String>,
     /// Migrations that this version will apply.
     pub pending: Vec<PendingMigration>,

@@ -10,7 +10,7 @@ use serde_json::json;
 use sqlx::Connection as _;
 
 use super::{Arguments, execute_in_one_transaction};
-use crate::backup::database::Admin;
+use crate::backup::admin_database::AdminDatabase;
 use crate::backup::revision_histories::{
     History, Writers, allow_writes_statement, new_history_statements, read_histories, read_writers,
 };
@@ -43,7 +43,8 @@ pub async fn run(out: Output, state: &Path, arguments: &Arguments) -> anyhow::Re
     print(&text)
 }
 
-async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String, History>> {
+/// Begins a new history for each service, and lets it write again.
+async fn accept(admin: &AdminDatabase, dry_run: bool) -> anyhow::Result<BTreeMap<String, History>> {
     let mut connection = admin.connect().await?;
     let before = read_histories(&mut connection).await?;
     if before.len() < SERVICES.len() {
@@ -72,7 +73,8 @@ fn refusal(before: &BTreeMap<String, History>, writers: &Writers) -> Option<Stri
     let lease = writers.leases.iter().next();
     let (schema, holder) = lease.filter(|_| !has_gone_back)?;
     Some(format!(
-        "the database did not go back in time for anybody: {schema} is led by {holder} and writes"
+        "no service reports that the database went back in time: {schema} is led by {holder} and \
+         writes"
     ))
 }
 

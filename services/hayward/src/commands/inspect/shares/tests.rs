@@ -7,7 +7,9 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
 use super::*;
 
-fn work(id: &str, quanta: u64, current: u64, leaving: u64) -> WorkShare {
+/// Returns a job with this many quanta in each process. Doubling reduces its cap from 40 processes
+/// to 8, and it is due 4.
+fn job_share(id: &str, quanta: u64, current: u64, leaving: u64) -> WorkShare {
     WorkShare {
         work: WorkId::new(id).unwrap(),
         kind: WorkKind::Job,
@@ -34,7 +36,7 @@ fn tally(due: u64, held: u64, vacating: u64) -> Tally {
     }
 }
 
-fn pool() -> PoolShare {
+fn pool_share() -> PoolShare {
     PoolShare {
         pool: "default".into(),
         tree: "default".into(),
@@ -58,7 +60,7 @@ fn pool() -> PoolShare {
     }
 }
 
-fn priority_group() -> PriorityShare {
+fn priority_share() -> PriorityShare {
     PriorityShare {
         tree: Some("default".into()),
         priority: 10,
@@ -72,7 +74,7 @@ fn priority_group() -> PriorityShare {
     }
 }
 
-fn class(name: &str, users: Vec<UserShare>) -> ClassShare {
+fn class_share(name: &str, users: Vec<UserShare>) -> ClassShare {
     ClassShare {
         class: name.into(),
         tree: Some("default".into()),
@@ -104,25 +106,25 @@ fn shares_are_listed_by_class_user_and_work() {
         capacity: 24,
         held: 13,
         free: 11,
-        pools: vec![pool()],
+        pools: vec![pool_share()],
         elsewhere: 0,
         divided: Vec::new(),
         outside: Vec::new(),
-        priorities: vec![priority_group()],
+        priorities: vec![priority_share()],
         unclassed: Tally {
             held: 2,
             ..Tally::default()
         },
         classes: vec![
-            class(
+            class_share(
                 "high",
                 vec![user(
                     12,
                     13,
-                    vec![work("job_1", 1, 4, 1), work("job_2", 2, 4, 0)],
+                    vec![job_share("job_1", 1, 4, 1), job_share("job_2", 2, 4, 0)],
                 )],
             ),
-            class("low", Vec::new()),
+            class_share("low", Vec::new()),
         ],
         ledger: vec![LedgerLine {
             user: ada.clone(),

@@ -5,7 +5,7 @@ use anyhow::{Context as _, anyhow, bail};
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission};
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::amounts;
+use crate::value_parsers;
 
 pub fn parse_submission(text: &str) -> anyhow::Result<Submission> {
     let mut submission = Submission {
@@ -37,16 +37,17 @@ pub fn parse_submission(text: &str) -> anyhow::Result<Submission> {
             "pool" => submission.pool = Some(value.to_owned()),
             "processes" => submission.processes = Some(parse_number()?),
             "tasks" => submission.tasks = Some(parse_number()?),
-            "task" => submission.task_ms = Some(amounts::parse_duration_ms(value)?),
+            "task" => submission.task_ms = Some(value_parsers::parse_duration_ms(value)?),
             "threads" => submission.threads = Some(u32::try_from(parse_number()?)?),
             "machine" => submission.machines.push(value.parse()?),
             _ => {
                 let size = submission.size.get_or_insert_with(Size::default);
-                set_dimension(size, name, value)?;
+                set_resource(size, name, value)?;
             }
         }
     }
-    // A size without memory gets the default memory, except for a reservation.
+    // A size without memory gets the default memory. A reservation has no default, because it takes
+    // a whole node of any size.
     if let Some(size) = &mut submission.size
         && size.memory_bytes == 0
         && submission.kind != WorkKind::Reservation
@@ -72,18 +73,19 @@ pub fn parse_nodes(text: &str) -> anyhow::Result<NewNodes> {
         name: None,
         count,
         pool: None,
-        size: Size::memory(amounts::parse_bytes(memory)?),
+        size: Size::memory(value_parsers::parse_bytes(memory)?),
     };
     for (name, value) in parse_pairs(options)? {
         match name {
             "name" => nodes.name = Some(value.parse()?),
             "pool" => nodes.pool = Some(value.to_owned()),
-            _ => set_dimension(&mut nodes.size, name, value)?,
+            _ => set_resource(&mut nodes.size, name, value)?,
         }
     }
     Ok(nodes)
 }
 
+/// Parses `NAME=VALUE` pairs that are separated by commas.
 fn parse_pairs(text: &str) -> anyhow::Result<Vec<(&str, &str)>> {
     let parts = text.split(',').filter(|part| !part.is_empty());
     let not_a_pair = |part: &'_ str| anyhow!("{part:?} is not NAME=VALUE");
@@ -92,12 +94,14 @@ fn parse_pairs(text: &str) -> anyhow::Result<Vec<(&str, &str)>> {
         .collect()
 }
 
-fn set_dimension(size: &mut Size, name: &str, value: &str) -> anyhow::Result<()> {
+/// Sets the amount of one resource type.
+fn set_resource(size: &mut Size, name: &str, value: &str) -> anyhow::Result<()> {
     match name {
-        "memory" => size.memory_bytes = amounts::parse_bytes(value)?,
-        "cpu" => size.cpu_milli = amounts::parse_cpu_milli(value)?,
-        "gpu" => size.gpu_milli = amounts::parse_cpu_milli(value)?,
-        _ => bail!("{name:?} is nothing that can be said here"),
+        "memory" => size.memory_bytes = value_parsers::parse_bytes(value)?,
+        "cpu" => size.cpu_milli = value_parsers::parse_cpu_milli(value)?,
+        // GPUs have the same format as CPUs.
+        "gpu" => size.gpu_milli = value_parsers::parse_cpu_milli(value)?,
+        _ => bail!("unknown name {name:?}"),
     }
     Ok(())
 }

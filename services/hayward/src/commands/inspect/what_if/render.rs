@@ -52,6 +52,7 @@ fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
     text
 }
 
+/// Returns the table as text. Returns `None` without rows.
 fn non_empty<const N: usize>(table: &Table<N>, renderer: &Renderer) -> Option<String> {
     (!table.is_empty()).then(|| table.render(renderer))
 }
@@ -72,6 +73,8 @@ fn start_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     non_empty(&table, renderer)
 }
 
+/// Renders the leaving processes. Neighbours in the list that leave for the same reason share a
+/// row.
 fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = [
         "round",
@@ -84,25 +87,15 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "lost",
     ];
     let mut table = Table::new(header).align_right(&[0, 4, 7]);
-    let group_key = |leave: &Leaves| {
-        let group = (leave.round, leave.work.clone(), leave.node.clone());
-        (
-            group,
-            leave.reason,
-            leave.beneficiary.clone(),
-            leave.for_user.clone(),
-        )
+    let share_row = |left: &Leaves, right: &Leaves| {
+        (left.round, &left.work, &left.node) == (right.round, &right.work, &right.node)
+            && left.reason == right.reason
+            && (&left.beneficiary, &left.for_user) == (&right.beneficiary, &right.for_user)
     };
-    let mut remaining = &forecast.leaves[..];
-    while let Some(leave) = remaining.first() {
-        let group_size = remaining
-            .iter()
-            .take_while(|it| group_key(it) == group_key(leave))
-            .count();
-        let lost = remaining[..group_size].iter().filter_map(|it| it.lost_ms);
-        let lost = lost.fold(None, |sum: Option<u64>, ms| {
-            Some(sum.unwrap_or(0).saturating_add(ms))
-        });
+    for group in forecast.leaves.chunk_by(share_row) {
+        let leave = &group[0];
+        let lost_ms = group.iter().filter_map(|it| it.lost_ms);
+        let lost_ms = lost_ms.reduce(u64::saturating_add);
         let beneficiary = match (&leave.beneficiary, &leave.for_user) {
             (Some(work), Some(user)) => format!("{work} of {user}"),
             (None, Some(user)) => user.to_string(),
@@ -113,12 +106,11 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             (&leave.work).into(),
             (&leave.user).into(),
             (&leave.node).into(),
-            group_size.into(),
+            group.len().into(),
             enum_text(&leave.reason).into(),
             beneficiary.into(),
-            lost.map_or("-".to_owned(), format_duration).into(),
+            lost_ms.map_or("-".to_owned(), format_duration).into(),
         ]);
-        remaining = &remaining[group_size..];
     }
     non_empty(&table, renderer)
 }
@@ -145,6 +137,8 @@ fn wait_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     non_empty(&table, renderer)
 }
 
+/// Renders the number of processes now, at the end without the change (anyway), and at the end with
+/// it (then).
 fn move_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["work", "user", "class", "now", "anyway", "then"];
     let mut table = Table::new(header).align_right(&[3, 4, 5]);
@@ -172,19 +166,19 @@ fn share_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let mut table = Table::new(header).align_right(&[1, 2, 3, 4]);
     let shares = &forecast.shares;
     let unchanged = Change::default();
-    share_row(&mut table, "all nodes".into(), shares.capacity, shares.held);
+    push_shares(&mut table, "all nodes".into(), shares.capacity, shares.held);
     for class in &shares.classes {
         if class.users.is_empty() && class.due == unchanged && class.held == unchanged {
             continue;
         }
-        share_row(
+        push_shares(
             &mut table,
             toned(&class.class, Tone::Good),
             class.due,
             class.held,
         );
         for user in &class.users {
-            share_row(
+            push_shares(
                 &mut table,
                 format!("  {}", user.user).into(),
                 user.due,
@@ -195,7 +189,7 @@ fn share_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     non_empty(&table, renderer)
 }
 
-fn share_row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
+fn push_shares(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
     table.push_row([
         name,
         due.without.into(),
@@ -205,7 +199,7 @@ fn share_row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
     ]);
 }
 
-/// Highlights a number that changes.
+/// Returns the number with the change. Its colour shows an increase or a decrease.
 fn changed_cell(without: u64, with: u64) -> Cell {
     match with.cmp(&without) {
         std::cmp::Ordering::Less => toned(with, Tone::Bad),

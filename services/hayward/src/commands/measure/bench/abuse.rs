@@ -17,14 +17,14 @@ mod normal_clients;
 use std::time::Duration;
 
 use super::keys_and_database::Environment;
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::service_process::ServiceProcess;
 use super::to_f64;
 use crate::local_services::Ports;
 use abusive_clients::{AbuseRun, AbusiveClients};
 use normal_clients::{Latencies, Workload, percentile_99};
 
-/// Number of rounds for each kind of abusive clients.
+/// Number of measurement rounds for each kind of abusive clients.
 const ROUNDS: usize = 3;
 /// Rate limits of a usual installation. Other benchmarks switch them off.
 const LIMITS: [(&str, &str); 5] = [
@@ -76,10 +76,13 @@ async fn measure_under_load(
     result
 }
 
+/// The benchmark of one service with one kind of normal load.
 struct AbuseBenchmark {
     process: ServiceProcess,
+    /// Description of the normal load.
     load: &'static str,
     workloads: Vec<Workload>,
+    /// Duration of one period.
     duration: Duration,
 }
 
@@ -110,15 +113,16 @@ impl Measurement {
         self.actions += other.actions;
     }
 
-    /// Returns pairs of percentiles, for each workload and for all requests together. (G13)
-    fn percentile_pairs(&self, baseline: &Self) -> anyhow::Result<Vec<Pair>> {
-        let pairs = self.latencies.iter().zip(&baseline.latencies);
-        let clones = pairs.map(|(figure, baseline)| (figure.clone(), baseline.clone()));
-        let all = (self.latencies.concat(), baseline.latencies.concat());
-        clones
-            .chain([all])
+    /// Compares the 99th percentiles with the baseline, for each workload and for all requests
+    /// together. (G13)
+    fn compare_percentiles(&self, baseline: &Self) -> anyhow::Result<Vec<Comparison>> {
+        let by_workload = self.latencies.iter().zip(&baseline.latencies);
+        let by_workload = by_workload.map(|(figure, baseline)| (figure.clone(), baseline.clone()));
+        let all_requests = (self.latencies.concat(), baseline.latencies.concat());
+        by_workload
+            .chain([all_requests])
             .map(|(mut figure, mut baseline)| {
-                Ok(Pair {
+                Ok(Comparison {
                     figure: percentile_99(&mut figure)?,
                     baseline: percentile_99(&mut baseline)?,
                 })
@@ -160,17 +164,17 @@ impl AbuseBenchmark {
             let mut baseline = empty();
             baseline.add(&before);
             baseline.add(&after);
-            rounds.push(round.percentile_pairs(&baseline)?);
+            rounds.push(round.compare_percentiles(&baseline)?);
             with_abuse.add(&round);
             without_abuse.add(&before);
             before = after;
         }
-        let each = self.workloads.iter().map(|workload| workload.name);
+        let workload_names = self.workloads.iter().map(|workload| workload.name);
         // A single workload needs no separate total.
-        let all = (self.workloads.len() > 1).then_some("all they ask");
-        for (number, label) in each.chain(all).enumerate() {
-            let mut pairs: Vec<_> = rounds.iter().map(|round| round[number]).collect();
-            self.report_latency(label, &abusers, &mut pairs, report);
+        let total = (self.workloads.len() > 1).then_some("all requests");
+        for (number, label) in workload_names.chain(total).enumerate() {
+            let mut p99s: Vec<_> = rounds.iter().map(|round| round[number]).collect();
+            self.report_latency(label, &abusers, &mut p99s, report);
         }
         self.report_cost(&with_abuse, &without_abuse, report);
         Ok(())
@@ -182,10 +186,10 @@ impl AbuseBenchmark {
         &self,
         workload: &str,
         abusers: &AbusiveClients,
-        rounds: &mut [Pair],
+        rounds: &mut [Comparison],
         report: &mut Report,
     ) {
-        let ratio = |p99: &Pair| p99.figure / p99.baseline.max(0.001);
+        let ratio = |p99: &Comparison| p99.figure / p99.baseline.max(0.001);
         rounds.sort_by(|left, right| ratio(left).total_cmp(&ratio(right)));
         let [min, .., max] = rounds else {
             return;
@@ -212,9 +216,10 @@ impl AbuseBenchmark {
             "{} /s, {us_per_action:.0} µs of the service each",
             with_abuse.actions / seconds
         );
-        report.add_figure("  what they did meanwhile", text);
+        report.add_figure("  requests of the abusive clients", text);
     }
 
+    /// Measures the normal load while abusive clients run.
     async fn measure_round(&self, abusers: AbusiveClients) -> anyhow::Result<Measurement> {
         let run = AbuseRun::default();
         let clients = abusers.spawn(self.process.address, run.clone())?;
@@ -228,6 +233,7 @@ impl AbuseBenchmark {
         })
     }
 
+    /// Runs all workloads for one period, each on a thread of its own.
     async fn measure_normal_load(&self) -> anyhow::Result<Measurement> {
         let before = self.process.cpu_ms()?;
         let duration = self.duration;

@@ -1,6 +1,6 @@
 //! Measures one node-status process with ten thousand agents that each send a heartbeat every five
 //! seconds. The figures are the cost of heartbeats without changes, and the effect of a thousand
-//! agents that return at once.
+//! lost agents that return at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,20 +16,26 @@ use tokio::task::JoinSet;
 
 use super::http_client::{Connection, build_request};
 use super::keys_and_database::Environment;
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::service_process::ServiceProcess;
 use super::to_f64;
 use crate::local_services::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
-/// Number of agents that return at the same time after node-status has given them up.
+/// Number of lost agents that return at the same time.
 const RETURNING_AGENTS: u64 = 1_000;
 /// Connections that send requests without a pause.
 const CLIENTS: usize = 32;
 /// Connections that are opened at the same time.
 const MAX_OPENING_CONNECTIONS: usize = 64;
+/// Milliseconds of validity of a token.
 const TOKEN_MS: u64 = 3_600_000;
+
+/// Name prefix of the agents that always run. It sorts before [`RETURNING_PREFIX`].
+const STEADY_PREFIX: &str = "agent";
+/// Name prefix of the agents that are lost and return.
+const RETURNING_PREFIX: &str = "late";
 
 /// Encoded requests, one for each agent.
 type Requests = Arc<Vec<Vec<u8>>>;
@@ -63,6 +69,7 @@ struct AgentBenchmark {
 }
 
 impl AgentBenchmark {
+    /// Starts node-status with these settings.
     async fn start(&self, settings: &[(&str, String)]) -> anyhow::Result<ServiceProcess> {
         let port = Ports::free()?.first();
         let mut all = vec![("HAYWARD_DATABASE_URL", self.url.clone())];
@@ -70,6 +77,7 @@ impl AgentBenchmark {
         ServiceProcess::start("node-status", port, self.keys.dir(), &all).await
     }
 
+    /// Returns an encoded heartbeat of each agent.
     fn heartbeats(&self, name_prefix: &str, count: u64) -> anyhow::Result<Requests> {
         let heartbeat_request = |number: u64| {
             let node = NodeName::new(format!("{name_prefix}-{number}"))?;
@@ -93,6 +101,8 @@ impl AgentBenchmark {
         Client::new(&[format!("http://{}", process.address)], token)
     }
 
+    /// Measures the first heartbeats, heartbeats at the pace of real agents, and heartbeats without
+    /// a pause.
     async fn measure_steady_load(
         &self,
         agents: u64,
@@ -103,17 +113,17 @@ impl AgentBenchmark {
             .start(&[("HAYWARD_HEARTBEAT_MS", PERIOD_MS.to_string())])
             .await?;
         let operator_client = self.operator_client(&process)?;
-        let heartbeats = self.heartbeats("crowd", agents)?;
+        let heartbeats = self.heartbeats(STEADY_PREFIX, agents)?;
         // The connections are opened before the measurement starts. A long pause between
         // measurements would count as silence of the agents.
         let connections = open_connections(process.address, heartbeats.len()).await?;
         let before = read_revision(&operator_client).await?;
         let started = Instant::now();
-        let first_contact = send_unthrottled(process.address, &heartbeats, Until::All).await?;
+        let first_contact = send_unthrottled(process.address, &heartbeats, Until::AllSent).await?;
         let commits = read_revision(&operator_client).await? - before;
         let elapsed_ms = started.elapsed().as_millis();
         report.add_figure(
-            &format!("{agents} agents met for the first time"),
+            &format!("{agents} agents, first heartbeat of each"),
             format!(
                 "{elapsed_ms} ms, {commits} commits, p99 {}",
                 first_contact.p99()
@@ -146,7 +156,7 @@ impl AgentBenchmark {
             "heartbeats that change nothing made {} commits",
             after - revision_before
         );
-        report.add_figure("commits for all of them", "0".to_owned());
+        report.add_figure("commits of all these heartbeats", "0".to_owned());
         process.stop().await
     }
 
@@ -161,13 +171,13 @@ impl AgentBenchmark {
         ];
         let process = self.start(&settings).await?;
         let operator_client = self.operator_client(&process)?;
-        let heartbeats = self.heartbeats("late", RETURNING_AGENTS)?;
-        send_unthrottled(process.address, &heartbeats, Until::All).await?;
+        let heartbeats = self.heartbeats(RETURNING_PREFIX, RETURNING_AGENTS)?;
+        send_unthrottled(process.address, &heartbeats, Until::AllSent).await?;
         let waiting_since = Instant::now();
         while count_agents(&operator_client, Health::Lost).await? < RETURNING_AGENTS {
             ensure!(
                 waiting_since.elapsed() < Duration::from_secs(20),
-                "they are not given up"
+                "the agents do not become lost"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -183,7 +193,7 @@ impl AgentBenchmark {
         );
         let commits = read_revision(&operator_client).await? - before;
         report.add_figure(
-            &format!("{RETURNING_AGENTS} nodes given up return at once"),
+            &format!("{RETURNING_AGENTS} lost nodes return at once"),
             format!(
                 "all healthy in {elapsed_ms} ms, {commits} commits, p99 {}",
                 responses.p99()
@@ -206,10 +216,10 @@ async fn report_unthrottled_rate(
     let duration = Duration::from_secs(seconds.div_ceil(2));
     let (noop_rate, _) = unthrottled_rate(process, &noop, duration).await?;
     let (rate, rate_per_core) = unthrottled_rate(process, heartbeats, duration).await?;
-    let label = "heartbeats, nothing changed, as fast as they go";
+    let label = "heartbeats, nothing changed, without a pause";
     report.add_rates(
         label,
-        Pair {
+        Comparison {
             figure: rate,
             baseline: noop_rate,
         },
@@ -223,9 +233,9 @@ async fn report_unthrottled_rate(
     Ok(())
 }
 
-/// Returns a heartbeat of a node with 64 GiB. A node whose name begins with `late` is in its own
-/// pool.
+/// Returns a heartbeat of a node with 64 GiB. A returning agent is in its own pool.
 pub fn heartbeat_of(node: &NodeName) -> Heartbeat {
+    let is_returning = node.as_str().starts_with(RETURNING_PREFIX);
     Heartbeat {
         boot_id: "8a0bdb1c-5c1f-4d8c-9a43-1c0b5d4a0e11".into(),
         agent_instance: format!("instance-of-{node}"),
@@ -235,7 +245,7 @@ pub fn heartbeat_of(node: &NodeName) -> Heartbeat {
                 cpu_milli: 32_000,
                 ..Size::default()
             },
-            pool: node.as_str().starts_with("late").then(|| node.to_string()),
+            pool: is_returning.then(|| node.to_string()),
             labels: [("zone".to_owned(), "a".to_owned())].into(),
             runtimes: vec!["process".into()],
             version: "0.1.0".into(),
@@ -264,7 +274,7 @@ async fn read_revision(operator_client: &Client) -> anyhow::Result<u64> {
 /// Returns the number of returning agents with this health.
 async fn count_agents(operator_client: &Client, health: Health) -> anyhow::Result<u64> {
     // The names of these agents sort after those of the other agents.
-    let cursor = hayward_service::Listing::new("/v1/nodes").cursor("late");
+    let cursor = hayward_service::Listing::new("/v1/nodes").cursor(RETURNING_PREFIX);
     let path = format!("/v1/nodes?limit=1000&cursor={cursor}");
     let list: NodeList = operator_client.get(&path).await?;
     let matching = list.nodes.iter().filter(|node| node.entry.health == health);
@@ -315,10 +325,11 @@ async fn collect_latencies(
     Ok(Latencies::from_unsorted(all))
 }
 
+/// Condition that ends the sending.
 enum Until {
-    /// Ends after each request was sent once.
-    All,
-    /// Repeats the requests until this time.
+    /// Each request was sent once.
+    AllSent,
+    /// This time has come. Meanwhile the requests are repeated.
     Deadline(Instant),
 }
 
@@ -328,10 +339,12 @@ async fn send_unthrottled(
     requests: &Requests,
     end_condition: Until,
 ) -> anyhow::Result<Latencies> {
-    let (next, end) = match end_condition {
-        Until::All => (Arc::new(AtomicU64::new(0)), None),
-        Until::Deadline(end) => (Arc::new(AtomicU64::new(0)), Some(end)),
+    let deadline = match end_condition {
+        Until::AllSent => None,
+        Until::Deadline(deadline) => Some(deadline),
     };
+    // Number of the next request. The connections share it.
+    let next = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
         let (requests, next) = (Arc::clone(requests), Arc::clone(&next));
@@ -340,7 +353,10 @@ async fn send_unthrottled(
             let mut latencies = Vec::new();
             loop {
                 let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed))?;
-                let is_done = end.map_or(number >= requests.len(), |end| Instant::now() >= end);
+                let is_done = match deadline {
+                    Some(deadline) => Instant::now() >= deadline,
+                    None => number >= requests.len(),
+                };
                 if is_done {
                     return Ok(latencies);
                 }

@@ -1,6 +1,6 @@
-//! Measures tasks of applications on five thousand simulated nodes, over HTTP and Postgres: many
-//! small and few large applications. A second measurement adds ten thousand waiting requests that
-//! fit on no node.
+//! Measures how fast tasks of applications start on five thousand simulated nodes, over HTTP and
+//! Postgres. There are few large and many small applications. A second measurement adds ten
+//! thousand waiting tasks that fit on no node.
 
 use hayward_job_converter_api::applications::{BulkTasks, NamedTask, TaskSubmission};
 use hayward_rm_scheduler_api::policy::PolicyView;
@@ -14,15 +14,17 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::simulated_fleet::{
     SimulatedFleet, has_no_live_containers, read_order_and_start_times, wait_until,
 };
 use super::to_f64;
 
 const NODES: u32 = 5_000;
-/// Bytes of memory of each node. The largest shapes need space for two tasks on each node.
+/// Bytes of memory of each node. A task takes 1 GiB, and the largest shapes need space for two
+/// tasks on each node.
 const MEMORY_BYTES: u64 = 4 * GIB;
+/// Number of requests that are sent at the same time.
 const CLIENTS: usize = 32;
 
 /// Number of applications, and number of tasks of each.
@@ -49,8 +51,8 @@ const SHAPES: [Shape; 4] = [
 ];
 /// Maximum number of tasks in one request.
 const MAX_TASKS_PER_REQUEST: usize = 1_000;
-/// Number of requests that are larger than any node.
-const UNPLACEABLE: u64 = 10_000;
+/// Number of tasks that are larger than any node.
+const UNPLACEABLE_TASKS: u64 = 10_000;
 
 pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
     let fleet = SimulatedFleet::start(NODES, MEMORY_BYTES).await?;
@@ -80,15 +82,16 @@ async fn measure_shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::
         submission: Submission::OneByOne,
         note: ", one request each",
     };
+    // Two shapes suffice to compare the two ways of submission.
     for shape in [SHAPES[0], SHAPES[1]] {
         bench
             .measure_shape(shape, one_by_one, service_rate, report)
             .await?;
     }
-    let unplaceable = Shape::new(1, UNPLACEABLE);
+    let unplaceable = Shape::new(1, UNPLACEABLE_TASKS);
     let submission = Submission::InBulk;
     bench
-        .submit("aside", unplaceable, "1000Gi", submission)
+        .submit("unplaceable", unplaceable, "1000Gi", submission)
         .await?;
     let next_to_unplaceable = in_bulk(", next to 10,000 unplaceable requests");
     for shape in SHAPES {
@@ -113,17 +116,18 @@ async fn add_queues(fleet: &SimulatedFleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How tasks are submitted.
+/// Way in which tasks are submitted.
 #[derive(Debug, Clone, Copy)]
 enum Submission {
     InBulk,
     OneByOne,
 }
 
-/// A kind of measurement: how tasks are submitted, and a note for the report.
+/// A kind of measurement.
 #[derive(Debug, Clone, Copy)]
 struct Variant {
     submission: Submission,
+    /// End of the label in the report.
     note: &'static str,
 }
 
@@ -143,7 +147,9 @@ fn bulk_requests(task: &TaskSubmission, tasks: u64) -> impl Iterator<Item = Bulk
 }
 
 struct ApplicationBenchmark {
+    /// Client of job-converter.
     jobs: Client,
+    /// Client of container-manager.
     manager: Client,
 }
 
@@ -187,7 +193,7 @@ impl ApplicationBenchmark {
         let label = format!("{applications} applications of {tasks} tasks{note}");
         report.add_rates(
             &label,
-            Pair {
+            Comparison {
                 figure: rate,
                 baseline: service_rate,
             },
@@ -195,7 +201,7 @@ impl ApplicationBenchmark {
             "as one service",
         );
         let makespan_ms = to_f64(applications * tasks) * 1000.0 / rate;
-        let times = format!("{makespan_ms:.0} ms, all asked for after {submitted_ms} ms");
+        let times = format!("{makespan_ms:.0} ms, all submitted after {submitted_ms} ms");
         report.add_figure("its makespan", times);
         self.remove(&name_prefix, applications).await?;
         self.wait_until_empty().await
@@ -213,6 +219,7 @@ impl ApplicationBenchmark {
         Ok(to_f64(tasks) * 1000.0 / to_f64(last.ms_since(started_at).max(1)))
     }
 
+    /// Submits applications and their tasks. Each task has this much memory.
     async fn submit(
         &self,
         name: &str,
@@ -259,6 +266,7 @@ impl ApplicationBenchmark {
         }
     }
 
+    /// Sends requests, at most [`CLIENTS`] at a time.
     async fn send_all<B: Serialize + Send + Sync + 'static>(
         &self,
         requests: impl Iterator<Item = (Method, String, B)>,

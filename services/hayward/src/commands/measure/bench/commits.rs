@@ -1,5 +1,5 @@
-//! Measures how many commands per second of 64 callers are published. The baseline commits each
-//! command alone, the figure commits many commands together. (D3)
+//! Measures how many commands per second of 64 callers are published. The figure commits many
+//! commands together, and the baseline commits each command alone. (D3)
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,12 @@ use hayward_service::SystemClock;
 use sqlx::PgConnection;
 
 use super::fleet::BenchFleet;
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::to_f64;
 
 const CALLERS: u64 = 64;
+/// Maximum number of commands in a grouped commit.
+const GROUP_SIZE: usize = 4_096;
 const PUBLICATION: &str = "bench";
 
 /// Command that publishes a number of one caller.
@@ -63,11 +65,11 @@ impl Ledger for Numbers {
 }
 
 pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
-    let grouped = measure_rate(bench, 4096, seconds).await?;
+    let grouped = measure_rate(bench, GROUP_SIZE, seconds).await?;
     let single = measure_rate(bench, 1, seconds).await?;
     report.add_rates(
         "publishing commands, grouped",
-        Pair {
+        Comparison {
             figure: grouped,
             baseline: single,
         },
@@ -77,6 +79,7 @@ pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> a
     Ok(())
 }
 
+/// Returns the published commands per second, with at most `max_batch` commands in a commit.
 async fn measure_rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Result<f64> {
     let pool = hayward_postgres::connect(&bench.create_scratch_database().await?, 3).await?;
     let lease = Duration::from_secs(10);
@@ -87,11 +90,10 @@ async fn measure_rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> any
     let clock = Arc::new(SystemClock);
     let (committer, handle) =
         Committer::start::<Numbers>(settings, pool, &[PUBLICATION], clock, Arc::new(()));
-    let mut terms = handle.publisher().watch_role();
-    terms
-        .wait_for(|_| handle.publisher().leading().is_ok())
+    let mut role = handle.publisher().watch_role();
+    role.wait_for(|_| handle.publisher().leading().is_ok())
         .await
-        .context("never led")?;
+        .context("the committer did not become the leader")?;
     let started = Instant::now();
     let end = started + Duration::from_secs(seconds);
     let callers: Vec<_> = (0..CALLERS)

@@ -20,12 +20,13 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::fleet::BenchFleet;
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::to_f64;
 use crate::agents::AgentLauncher;
 use crate::prepare;
 use crate::remote_connection_flags::RemoteEndpoints;
 
+/// Socket of the container engine.
 const SOCKET: &str = "/var/run/docker.sock";
 /// Bytes of memory of one container. The value is small, so that a node has space for many
 /// containers.
@@ -38,6 +39,8 @@ const IMAGES: usize = 20;
 const MANY_PROCESSES: usize = 100;
 /// Number of containers with an image that start at the same time.
 const MANY_IMAGES: usize = 20;
+/// Number of containers with an image that start without Hayward, for the baseline.
+const BARE_IMAGES: u64 = 10;
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
@@ -90,7 +93,7 @@ async fn measure_all(
     let started = services.start_all(MANY_PROCESSES, None).await?;
     report.add_rates(
         &format!("{MANY_PROCESSES} processes started at once on one node"),
-        Pair {
+        Comparison {
             figure: started.rate,
             baseline: 1000.0 * 1000.0 / bare_us,
         },
@@ -113,7 +116,7 @@ async fn measure_all(
     let started = services.start_all(MANY_IMAGES, Some(image)).await?;
     report.add_rates(
         &format!("{MANY_IMAGES} containers with an image started at once on one node"),
-        Pair {
+        Comparison {
             figure: started.rate,
             baseline: 1000.0 * 1000.0 / bare_us,
         },
@@ -139,7 +142,7 @@ fn report_latency(
         let label = format!("{label}, p{percent}");
         report.add_times(
             &label,
-            Pair {
+            Comparison {
                 figure: percentile_ms(percent),
                 baseline: bare_us / 1000.0,
             },
@@ -163,17 +166,21 @@ async fn set_small_quantum(bench: &BenchFleet) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Clients of the services.
 struct Services {
     jobs: Client,
     containers: Client,
 }
 
 struct StartedService {
+    /// Id of the service.
     service: String,
+    /// Containers started per second.
     rate: f64,
 }
 
 impl Services {
+    /// Submits a service with these instances. Returns its id.
     async fn submit(&self, instances: usize, image: Option<&str>) -> anyhow::Result<String> {
         let submission = json!({
             "command": ["sleep", "1000"], "instances": instances,
@@ -242,6 +249,8 @@ impl Services {
         Ok(latencies)
     }
 
+    /// Starts all containers of one service at the same time. The rate counts from the first order
+    /// to the last start.
     async fn start_all(&self, count: usize, image: Option<&str>) -> anyhow::Result<StartedService> {
         let service = self.submit(count, image).await?;
         let containers = self
@@ -318,7 +327,8 @@ async fn measure_readoption(
     Ok(())
 }
 
-/// Starts processes without Hayward. Returns the mean time of each in microseconds.
+/// Starts processes one after the other, without Hayward. Returns the mean time of each in
+/// microseconds.
 async fn spawn_bare_processes(count: usize) -> anyhow::Result<f64> {
     let mut children = Vec::new();
     let started = Instant::now();
@@ -333,12 +343,12 @@ async fn spawn_bare_processes(count: usize) -> anyhow::Result<f64> {
     Ok(mean)
 }
 
-/// Starts ten containers without Hayward. Returns the mean time of each in microseconds.
+/// Starts containers with an image, without Hayward. Returns the mean time of each in microseconds.
 async fn run_bare_images(image: &str) -> anyhow::Result<f64> {
     let mut ids = Vec::new();
     let started = Instant::now();
-    for _ in 0..10 {
-        let run = [
+    for _ in 0..BARE_IMAGES {
+        let arguments = [
             "run",
             "--detach",
             "--network",
@@ -347,9 +357,9 @@ async fn run_bare_images(image: &str) -> anyhow::Result<f64> {
             "sleep",
             "1000",
         ];
-        ids.push(run_docker(&run).await?);
+        ids.push(run_docker(&arguments).await?);
     }
-    let mean = to_f64(u64::try_from(started.elapsed().as_micros())?) / 10.0;
+    let mean = to_f64(u64::try_from(started.elapsed().as_micros())?) / to_f64(BARE_IMAGES);
     for id in ids {
         run_docker(&["rm", "--force", id.trim()]).await?;
     }

@@ -9,6 +9,7 @@ use crate::local_services::Ports;
 use crate::remote_connection_flags::RemoteEndpoints;
 use crate::state_directory::State;
 
+/// A running fleet, and the temporary folder of its state.
 pub struct BenchFleet {
     pub fleet: LocalFleet,
     /// Temporary folder, which is removed with its content at the end.
@@ -52,9 +53,7 @@ impl BenchFleet {
     pub async fn stop(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         self.fleet.stop(shutdown).await
     }
-}
 
-impl BenchFleet {
     /// Creates a separate database with the publication tables only. Returns its URL.
     pub async fn create_scratch_database(&self) -> anyhow::Result<String> {
         use hayward_postgres::{Schema, prepare, role_url};
@@ -66,6 +65,7 @@ impl BenchFleet {
             .next()
             .map(String::as_str)
             .unwrap_or_default();
+        // The new database is next to the database of the fleet, on the same server.
         let admin = role_url(url, "postgres", None)?.replace("/hayward?", "/hayward_bench?");
         let schema = Schema {
             name: "publication",

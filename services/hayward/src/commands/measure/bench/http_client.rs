@@ -11,7 +11,9 @@ use tokio::net::TcpStream;
 /// A connection for successive requests.
 pub struct Connection {
     stream: BufReader<TcpStream>,
-    head: String,
+    /// Buffer for the current line of a response head.
+    line: String,
+    /// Buffer for the body of the last response.
     body: Vec<u8>,
 }
 
@@ -21,7 +23,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream: BufReader::with_capacity(1024, stream),
-            head: String::new(),
+            line: String::new(),
             body: Vec::new(),
         })
     }
@@ -32,11 +34,11 @@ impl Connection {
         let mut length = 0;
         let mut status = String::new();
         loop {
-            self.head.clear();
-            if self.stream.read_line(&mut self.head).await? == 0 {
-                bail!("the service hung up");
+            self.line.clear();
+            if self.stream.read_line(&mut self.line).await? == 0 {
+                bail!("the service closed the connection");
             }
-            let line = self.head.trim_end().to_ascii_lowercase();
+            let line = self.line.trim_end().to_ascii_lowercase();
             if line.is_empty() {
                 break;
             }
@@ -76,7 +78,10 @@ impl BlockingConnection {
         self.stream.read_line(&mut status)?;
         loop {
             let mut line = String::new();
-            ensure!(self.stream.read_line(&mut line)? > 0, "the service hung up");
+            ensure!(
+                self.stream.read_line(&mut line)? > 0,
+                "the service closed the connection"
+            );
             let line = line.trim_end().to_ascii_lowercase();
             if line.is_empty() {
                 break;

@@ -3,14 +3,16 @@
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-/// A figure, and the baseline of the same run.
+/// A figure of Hayward, and its baseline in the same run.
 #[derive(Clone, Copy)]
-pub struct Pair {
+pub struct Comparison {
     pub figure: f64,
     pub baseline: f64,
 }
 
+/// Collects the rows of the final table. Each row is also printed at once.
 pub struct Report {
+    /// Label, figure, baseline and ratio.
     rows: Vec<[String; 4]>,
 }
 
@@ -24,9 +26,9 @@ impl Report {
         self.push(label, value, String::new(), String::new());
     }
 
-    /// Adds two rates of one run, and the ratio of the figure to the baseline.
-    pub fn add_rates(&mut self, label: &str, rates: Pair, unit: &str, baseline_name: &str) {
-        let Pair { figure, baseline } = rates;
+    /// Adds two rates of the same unit, and the ratio of the figure to the baseline.
+    pub fn add_rates(&mut self, label: &str, rates: Comparison, unit: &str, baseline_name: &str) {
+        let Comparison { figure, baseline } = rates;
         let ratio = if baseline > 0.0 {
             format!("{:.2}", figure / baseline)
         } else {
@@ -37,8 +39,8 @@ impl Report {
     }
 
     /// Adds two times of one run in milliseconds, and the ratio of the figure to the baseline.
-    pub fn add_times(&mut self, label: &str, times_ms: Pair, baseline_name: &str) {
-        let Pair { figure, baseline } = times_ms;
+    pub fn add_times(&mut self, label: &str, times_ms: Comparison, baseline_name: &str) {
+        let Comparison { figure, baseline } = times_ms;
         let text = format!("{baseline:.1} ms {baseline_name}");
         let ratio = format!("{:.1}", figure / baseline.max(0.001));
         self.push(label, format!("{figure:.1} ms"), text, ratio);

@@ -12,10 +12,11 @@ use tokio::process::{Child, Command};
 
 /// Ticks per second in `/proc/PID/stat` on Linux.
 const TICKS_PER_SECOND: u64 = 100;
+/// Maximum time for the start or the stop of the service.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Settings of the rate limits, where 0 means no limit.
-const UNLIMITED: [&str; 5] = [
+/// Settings of the rate limits. The value 0 means no limit.
+const RATE_LIMITS: [&str; 5] = [
     "HAYWARD_STRANGER_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_AT_ONCE",
@@ -48,8 +49,8 @@ impl ServiceProcess {
             .env("HAYWARD_LISTEN", address.to_string())
             .env("HAYWARD_KEYS", keys)
             .env("HAYWARD_LOG_FILTER", "error")
-            // The benchmark measures the service without its rate limits.
-            .envs(UNLIMITED.map(|name| (name, "0")))
+            // Rate limits are off unless `settings` sets them.
+            .envs(RATE_LIMITS.map(|name| (name, "0")))
             .envs(settings.iter().map(|(name, value)| (*name, value.as_str())))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -77,6 +78,7 @@ impl ServiceProcess {
         Ok(())
     }
 
+    /// Reads a file of the process in `/proc`.
     fn read_proc_file(&self, file: &str) -> anyhow::Result<String> {
         let pid = self.child.id().context("the service has ended")?;
         Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)

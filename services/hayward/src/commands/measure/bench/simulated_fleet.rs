@@ -15,6 +15,7 @@ use super::keys_and_database::Environment;
 use super::service_process::ServiceProcess;
 use crate::local_services::{Addresses, Ports};
 
+/// Maximum time of [`wait_until`].
 const TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of entries of one page.
@@ -25,6 +26,7 @@ pub struct SimulatedFleet {
     pub services: Vec<(&'static str, ServiceProcess)>,
     environment: Environment,
     nodes: u32,
+    /// The process that simulates all agents.
     agents: Child,
 }
 
@@ -37,6 +39,7 @@ impl SimulatedFleet {
         let addresses = Ports::free()?.addresses();
         let mut services = Vec::new();
         for (name, url) in addresses.entries() {
+            // Database roles are named after the services.
             let role = name.replace('-', "_");
             let database = environment
                 .database
@@ -117,6 +120,7 @@ fn url_settings(addresses: &Addresses) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Starts one process that simulates the agents of all nodes.
 fn start_agents(
     keys: &Keys,
     addresses: &Addresses,
@@ -187,6 +191,7 @@ pub async fn has_no_live_containers(manager: &Client) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Polls until `probe` returns a value.
 pub async fn wait_until<T>(
     condition: &str,
     probe: impl AsyncFn() -> Option<T>,

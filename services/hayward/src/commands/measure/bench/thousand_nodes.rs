@@ -7,7 +7,7 @@ use anyhow::ensure;
 use hayward_service::runtime::clock;
 use serde_json::{Value, json};
 
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::service_process::ServiceProcess;
 use super::simulated_fleet::{SimulatedFleet, read_order_and_start_times, wait_until};
 use super::to_f64;
@@ -52,9 +52,10 @@ async fn measure_starts(
     .await?;
     let elapsed_ms = last.ms_since(first).max(1);
     report.add_rates(
-        &format!("{containers} containers started over {NODES} pretended nodes"),
-        Pair {
+        &format!("{containers} containers started over {NODES} simulated nodes"),
+        Comparison {
             figure: to_f64(containers) * 1000.0 / to_f64(elapsed_ms),
+            // The baseline is the rate at which nodes get their containers.
             baseline: to_f64(NODES.into()) * 1000.0 / to_f64(elapsed_ms),
         },
         "/s",
@@ -62,7 +63,7 @@ async fn measure_starts(
     );
     let observed_ms = started.elapsed().as_millis();
     report.add_figure(
-        "the same, submitted → all seen to run",
+        "the same, from submission until all were seen to run",
         format!("{observed_ms} ms"),
     );
     let full = resident_memory(services)?;
@@ -70,7 +71,7 @@ async fn measure_starts(
         let label = format!("memory of {name}, {containers} live containers");
         report.add_rates(
             &label,
-            Pair {
+            Comparison {
                 figure: to_f64(after),
                 baseline: to_f64(before),
             },
@@ -81,6 +82,7 @@ async fn measure_starts(
     Ok(())
 }
 
+/// Returns the resident memory of each service in MiB.
 fn resident_memory(
     services: &[(&'static str, ServiceProcess)],
 ) -> anyhow::Result<Vec<(&'static str, u64)>> {

@@ -1,6 +1,6 @@
-//! Protocols A and B pack pods with GPUs onto nodes. Protocol A (inflation) adds pods until they
-//! ask for 130 % of the GPUs. Protocol B (defragmentation) moves few pods, so that the GPUs of
-//! large nodes become free.
+//! Reference protocols A and B, which pack pods with GPUs onto nodes. Protocol A (inflation) adds
+//! pods until they request 130 % of the GPUs. Protocol B (defragmentation) moves few pods, so that
+//! the GPUs of large nodes become free.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,9 @@ use serde_json::json;
 
 use crate::output::{Cell, Output, Table, note, print};
 
+/// Pod lists of the trace `openb`.
 const POD_LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
-/// Names of the policies. `None` is the planner of real fleets.
+/// Names of the packing policies. `None` is the planner of real fleets.
 const POLICIES: [(&str, Option<Policy>); 6] = [
     ("random", Some(Policy::Random)),
     ("dot-product", Some(Policy::DotProduct)),
@@ -27,22 +28,23 @@ const POLICIES: [(&str, Option<Policy>); 6] = [
     ("gradient", Some(Policy::Gradient)),
     ("planner", None),
 ];
+/// Seed of the first random arrival order.
 const FIRST_SEED: u64 = 42;
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Inflation {
-    /// The folder that holds `openb`.
+pub struct InflationArguments {
+    /// The folder that contains the trace `openb`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20 of the folder, or
-    /// any other by its path: CSV with the columns of those, which may be packed with gzip.
+    /// Run only this pod list: default, cpu050, gpushare40, gpuspec10 or multigpu20 of the folder,
+    /// or a CSV file with the same columns, with or without gzip. May be repeated.
     #[arg(long, value_name = "NAME|FILE")]
     pub list: Vec<String>,
-    /// Only these policies: random, dot-product, best-fit, first-fit, gradient (ours), planner
-    /// (ours as it serves real fleets).
+    /// Run only this policy: random, dot-product, best-fit, first-fit, gradient (Hayward's), or
+    /// planner (the planner of real fleets). May be repeated.
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
-    /// Orders of arrival, with seeds from 42 up.
+    /// Number of random arrival orders. Their seeds begin with 42.
     #[arg(
         long, default_value_t = 10, value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(1..),
@@ -51,8 +53,8 @@ pub struct Inflation {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Defragmentation {
-    /// The folder that holds `openb`.
+pub struct DefragmentationArguments {
+    /// The folder that contains the trace `openb`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
 }
@@ -65,7 +67,7 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(GpuNodes, Vec<Pod>)> {
     let nodes = open(&folder.join("nodes.csv"))
         .and_then(read_nodes)
         .with_context(folder_name)?;
-    let sites = GpuNodes::new(&nodes).context("more gpu models than can be distinguished")?;
+    let gpu_nodes = GpuNodes::new(&nodes).context("more gpu models than can be distinguished")?;
     let file = if POD_LISTS.contains(&list) {
         folder.join(format!("pods_{list}.csv.gz"))
     } else {
@@ -73,29 +75,35 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(GpuNodes, Vec<Pod>)> {
     };
     let workload =
         open_jobs(&file, InvalidLines::Refuse).with_context(|| file.display().to_string())?;
-    let pods = sorted_pods(&workload, &sites);
-    Ok((sites, pods))
+    let pods = sorted_pods(&workload, &gpu_nodes);
+    Ok((gpu_nodes, pods))
 }
 
 /// Results of one policy on one list, for all seeds.
 struct PackingRow {
     list: String,
-    policy: &'static str,
-    kind: Option<Policy>,
-    seeds: Vec<InflationResult>,
+    policy_name: &'static str,
+    /// The policy. `None` is the planner of real fleets.
+    policy: Option<Policy>,
+    results_by_seed: Vec<InflationResult>,
 }
 
 impl PackingRow {
     /// Returns the mean over the seeds, in percent.
     fn mean(&self, figure: impl Fn(&InflationResult) -> u64) -> f64 {
-        let sum: u64 = self.seeds.iter().map(figure).sum();
-        percent(sum) / percent(self.seeds.len() as u64 * 10_000).max(1.0)
+        let sum: u64 = self.results_by_seed.iter().map(figure).sum();
+        let count = self.results_by_seed.len() as u64;
+        to_percent(sum) / to_f64(count).max(1.0)
     }
 }
 
+fn to_percent(millionths: u64) -> f64 {
+    to_f64(millionths) / 10_000.0
+}
+
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]
-fn percent(millionths: u64) -> f64 {
-    millionths as f64 / 10_000.0
+fn to_f64(number: u64) -> f64 {
+    number as f64
 }
 
 /// Refuses an unknown name, because an empty table would hide a typing error.
@@ -110,12 +118,12 @@ fn check_names(names: &[String], known: &[&str], noun: &str) -> anyhow::Result<(
 }
 
 /// Returns the percent of allocated GPUs for this row: the published figure, and the figure of
-/// another implementation that is written down in this repository.
+/// another implementation that is recorded in this repository.
 fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
-    published_figures::inflation_figures(&row.list, row.kind.unwrap_or(Policy::Gradient))
+    published_figures::inflation_figures(&row.list, row.policy.unwrap_or(Policy::Gradient))
 }
 
-pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
+pub fn run_inflation(out: Output, inflation: &InflationArguments) -> anyhow::Result<()> {
     let is_name = |list: &&String| !Path::new(list).is_file();
     let names: Vec<String> = inflation.list.iter().filter(is_name).cloned().collect();
     check_names(&names, &POD_LISTS, "list or file")?;
@@ -127,27 +135,31 @@ pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
     };
     let mut rows = Vec::new();
     for list in lists {
-        let (sites, pods) = load(&inflation.folder, &list)?;
+        let (gpu_nodes, pods) = load(&inflation.folder, &list)?;
         let demand = Demand::from_pods(&pods);
         let seeds: Vec<u64> = (FIRST_SEED..)
             .take(usize::try_from(inflation.seeds)?)
             .collect();
         let arrival_orders: Vec<Vec<Pod>> = seeds
             .iter()
-            .map(|seed| arrivals(&pods, &sites, *seed))
+            .map(|seed| arrivals(&pods, &gpu_nodes, *seed))
             .collect();
         let selected = &inflation.policy;
         let is_selected = |name: &str| selected.is_empty() || selected.iter().any(|it| it == name);
-        for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| is_selected(name)) {
-            let run = |(seed, order): (&u64, &Vec<Pod>)| match kind {
-                Some(kind) => inflate(&mut sites.clone(), order, &demand, kind, *seed).0,
-                None => inflate_with_planner(&mut sites.clone(), order, &Settings::default()).0,
+        for (policy_name, policy) in POLICIES.into_iter().filter(|(name, _)| is_selected(name)) {
+            let run = |(seed, order): (&u64, &Vec<Pod>)| {
+                let mut nodes = gpu_nodes.clone();
+                let (result, _) = match policy {
+                    Some(policy) => inflate(&mut nodes, order, &demand, policy, *seed),
+                    None => inflate_with_planner(&mut nodes, order, &Settings::default()),
+                };
+                result
             };
             rows.push(PackingRow {
                 list: list.clone(),
+                policy_name,
                 policy,
-                kind,
-                seeds: seeds.iter().zip(&arrival_orders).map(run).collect(),
+                results_by_seed: seeds.iter().zip(&arrival_orders).map(run).collect(),
             });
         }
         note(&format!("{list}: done"));
@@ -160,15 +172,17 @@ pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
 
 fn row_to_json(row: &PackingRow) -> serde_json::Value {
     let (published, written_down) = published_figures(row);
+    let by_seed = row.results_by_seed.iter();
+    let by_seed = by_seed.map(|result| to_percent(result.gpu));
     json!({
         "list": row.list,
-        "policy": row.policy,
-        "gpu_percent": row.mean(|seed| seed.gpu),
-        "gpu_percent_at_95": row.mean(|seed| seed.gpu_early),
-        "cpu_percent": row.mean(|seed| seed.cpu),
-        "memory_percent": row.mean(|seed| seed.memory),
-        "rejected_percent": row.mean(|seed| seed.rejected),
-        "gpu_percent_by_seed": row.seeds.iter().map(|s| percent(s.gpu)).collect::<Vec<_>>(),
+        "policy": row.policy_name,
+        "gpu_percent": row.mean(|result| result.gpu),
+        "gpu_percent_at_95": row.mean(|result| result.gpu_early),
+        "cpu_percent": row.mean(|result| result.cpu),
+        "memory_percent": row.mean(|result| result.memory),
+        "rejected_percent": row.mean(|result| result.rejected),
+        "gpu_percent_by_seed": by_seed.collect::<Vec<_>>(),
         "published_gpu_percent": published,
         "written_down_gpu_percent": written_down,
     })
@@ -192,18 +206,18 @@ fn inflation_table(rows: &[PackingRow], out: Output) -> String {
         let (published, written_down) = published_figures(row);
         table.push_row([
             row.list.as_str().into(),
-            row.policy.into(),
-            two_decimals(row.mean(|seed| seed.gpu)),
+            row.policy_name.into(),
+            two_decimals(row.mean(|result| result.gpu)),
             optional_cell(published),
             optional_cell(written_down),
-            two_decimals(row.mean(|seed| seed.gpu_early)),
-            two_decimals(row.mean(|seed| seed.cpu)),
-            two_decimals(row.mean(|seed| seed.memory)),
-            two_decimals(row.mean(|seed| seed.rejected)),
+            two_decimals(row.mean(|result| result.gpu_early)),
+            two_decimals(row.mean(|result| result.cpu)),
+            two_decimals(row.mean(|result| result.memory)),
+            two_decimals(row.mean(|result| result.rejected)),
         ]);
     }
-    let heading = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
-                beside gradient and planner (ours) stands FGD, the best that was published\n\n";
+    let heading = "GPUs allocated after arrivals that request 130 % of them, mean over the seeds;\n\
+                for gradient and planner (Hayward's), the published figure is that of FGD\n\n";
     heading.to_owned() + &table.render(&out.renderer())
 }
 
@@ -217,17 +231,21 @@ struct DefragmentationRow {
     /// Maximum part of the pods that may be moved.
     budget_percent: u64,
     result: DefragmentationResult,
-    /// Number of large nodes emptied, as written down for this seed and budget.
+    /// Number of large nodes emptied, as recorded in this repository for this seed and budget.
     recorded_gain: u64,
 }
 
-pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
-    let (sites, pods) = load(&defragmentation.folder, "default")?;
+pub fn run_defragmentation(
+    out: Output,
+    defragmentation: &DefragmentationArguments,
+) -> anyhow::Result<()> {
+    let (gpu_nodes, pods) = load(&defragmentation.folder, "default")?;
     let demand = Demand::from_pods(&pods);
     let mut rows = Vec::new();
-    for seed in (FIRST_SEED..).take(DEFRAGMENTED[0].1.len()) {
-        let mut full_gpu_nodes = sites.clone();
-        let arrivals_of_seed = arrivals(&pods, &sites, seed);
+    let seed_count = DEFRAGMENTED.first().map_or(0, |(_, gains)| gains.len());
+    for seed in (FIRST_SEED..).take(seed_count) {
+        let mut full_gpu_nodes = gpu_nodes.clone();
+        let arrivals_of_seed = arrivals(&pods, &gpu_nodes, seed);
         let (_, placed) = inflate(
             &mut full_gpu_nodes,
             &arrivals_of_seed,
@@ -258,7 +276,7 @@ pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> an
                 "seed": row.seed,
                 "budget_percent": row.budget_percent,
                 "survivors": result.survivors,
-                "free_gpu_percent": percent(result.free),
+                "free_gpu_percent": to_percent(result.free),
                 "large_nodes": result.large,
                 "whole_before": result.whole_before,
                 "whole_after": result.whole_after,
@@ -292,7 +310,7 @@ fn defragmentation_table(rows: &[DefragmentationRow], out: Output) -> String {
             row.seed.into(),
             format!("{} %", row.budget_percent).into(),
             result.survivors.into(),
-            two_decimals(percent(result.free)),
+            two_decimals(to_percent(result.free)),
             result.large.into(),
             result.whole_before.into(),
             result.whole_after.into(),
@@ -301,7 +319,7 @@ fn defragmentation_table(rows: &[DefragmentationRow], out: Output) -> String {
             result.moved.into(),
         ]);
     }
-    let heading = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
-                moves of at most so many percent of the pods that stayed\n\n";
+    let heading = "large nodes whose GPUs all become free, after three in ten pods have left;\n\
+                the budget is the maximum part of the remaining pods that may be moved\n\n";
     heading.to_owned() + &table.render(&out.renderer())
 }

@@ -1,5 +1,5 @@
-//! A policy argument: the name of a yardstick, or a policy document for the planner of real fleets.
-//! A yardstick is a reference scheduler for comparison, for example `easy`.
+//! A policy argument: the name of a baseline, or a policy document for the planner of real fleets.
+//! A baseline is a reference scheduler for comparison, for example `easy`.
 
 use std::path::PathBuf;
 use std::{convert::Infallible, fmt, str::FromStr};
@@ -15,31 +15,34 @@ use crate::commands::operate::policy::document::read_policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyArg {
-    Yardstick(Baseline),
+    Baseline(Baseline),
     Document(PathBuf),
 }
 
 impl FromStr for PolicyArg {
     type Err = Infallible;
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Baseline::find_by_name(text)
-            .map_or_else(|| Self::Document(text.into()), Self::Yardstick))
+        Ok(
+            Baseline::find_by_name(text)
+                .map_or_else(|| Self::Document(text.into()), Self::Baseline),
+        )
     }
 }
 
 impl fmt::Display for PolicyArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yardstick(baseline) => baseline.fmt(f),
+            Self::Baseline(baseline) => baseline.fmt(f),
             Self::Document(file) => file.display().fmt(f),
         }
     }
 }
 
 impl PolicyArg {
+    /// Returns the jobs that can be simulated on these nodes.
     pub fn case<'a>(&self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
         match self {
-            Self::Yardstick(baseline) => baseline.case(workload, nodes),
+            Self::Baseline(baseline) => baseline.case(workload, nodes),
             Self::Document(_) => Case::malleable(workload, nodes),
         }
     }
@@ -52,10 +55,10 @@ impl PolicyArg {
         progress: Progress,
     ) -> anyhow::Result<Results> {
         match self {
-            Self::Yardstick(baseline) if queue.is_some() => {
+            Self::Baseline(baseline) if queue.is_some() => {
                 bail!("{baseline} has no queues: leave out --queue, or name a policy document")
             }
-            Self::Yardstick(baseline) => Ok(baseline.simulate(case, progress)?),
+            Self::Baseline(baseline) => Ok(baseline.simulate(case, progress)?),
             Self::Document(file) => {
                 let file_name = || file.display().to_string();
                 let (policy, _) = read_policy(file)?;
@@ -65,6 +68,7 @@ impl PolicyArg {
     }
 }
 
+/// Runs the planner of real fleets with this policy.
 fn simulate_planner(
     case: &Case,
     policy: &Policy,
@@ -86,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_name_is_a_yardstick_and_any_other_is_a_file() {
+    fn a_known_name_is_a_baseline_and_any_other_is_a_file() {
         let Ok(named) = "easy".parse::<PolicyArg>();
-        assert!(matches!(named, PolicyArg::Yardstick(_)), "{named:?}");
+        assert!(matches!(named, PolicyArg::Baseline(_)), "{named:?}");
         assert_eq!(named.to_string(), "easy");
         let Ok(file) = "policies/easy".parse::<PolicyArg>();
         assert_eq!(file, PolicyArg::Document("policies/easy".into()));

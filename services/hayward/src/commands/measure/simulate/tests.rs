@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 use super::*;
 use crate::output::error_text;
 
+/// Column of the end time of a job in the CSV output.
+const END_COLUMN: usize = 6;
+
 /// Writes the trace and its nodes into a temporary folder.
 fn write_trace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -27,9 +30,10 @@ fn write_trace() -> tempfile::TempDir {
     folder
 }
 
-fn trace(folder: &Path, policy: &str) -> Trace {
+/// Returns arguments that write all outputs into the folder.
+fn trace_arguments(folder: &Path, policy: &str) -> TraceArguments {
     let Ok(policy) = policy.parse();
-    Trace {
+    TraceArguments {
         file: folder.join("jobs.csv"),
         policy,
         queue: None,
@@ -53,7 +57,7 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
         "plots/utilisation.svg",
         "plots/waits.svg",
     ];
-    let names = [
+    let policies = [
         "fcfs",
         "easy",
         "fair-easy",
@@ -63,8 +67,8 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
         "even",
         file.to_str().unwrap(),
     ];
-    for policy in names {
-        let trace = trace(folder.path(), policy);
+    for policy in policies {
+        let trace = trace_arguments(folder.path(), policy);
         let mut runs = Vec::new();
         for _ in 0..2 {
             simulate(Output::new(true), &trace).unwrap();
@@ -74,11 +78,11 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
         assert_eq!(runs[0], runs[1], "{policy}");
         let [csv, shares, ..] = &runs[0];
         assert_eq!(csv.lines().count(), 41, "{policy}");
-        let ended = csv
+        let all_ended = csv
             .lines()
             .skip(1)
-            .all(|line| !line.split(',').nth(6).unwrap().is_empty());
-        assert!(ended, "{policy}: {csv}");
+            .all(|line| !line.split(',').nth(END_COLUMN).unwrap().is_empty());
+        assert!(all_ended, "{policy}: {csv}");
         assert!(
             shares.contains(">u3<") && shares.ends_with("</svg>\n"),
             "{policy}"
@@ -88,7 +92,7 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
 
 /// Adds queues to the trace. The first job requests the closed queue and the second none. All other
 /// jobs alternate between the queues `odd` and `even`.
-fn trace_with_queues(folder: &Path) -> Trace {
+fn trace_with_queues(folder: &Path) -> TraceArguments {
     let file = folder.join("queues.json");
     let queue = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
                        "resources": { "guaranteed": { "vcore": 4 } } });
@@ -108,7 +112,7 @@ fn trace_with_queues(folder: &Path) -> Trace {
         _ => format!("{line},odd\n"),
     });
     std::fs::write(&jobs, queued.collect::<String>()).unwrap();
-    trace(folder, file.to_str().unwrap())
+    trace_arguments(folder, file.to_str().unwrap())
 }
 
 #[test]
@@ -127,13 +131,15 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
     let [csv, queues, _] = &runs[0];
     assert!(queues.contains(">root.even<") && queues.contains(">root.odd<"));
     let count_ending_with = |end: &str| csv.lines().filter(|line| line.ends_with(end)).count();
-    let all = [
+    // Lines end with the queue of the job and the reason of its refusal. The first line is the
+    // header.
+    let line_ends = [
         ",queue,refused",
         ",root.even,",
         ",root.odd,",
         ",,not_authorised",
     ];
-    assert_eq!(all.map(count_ending_with), [1, 20, 19, 1]);
+    assert_eq!(line_ends.map(count_ending_with), [1, 20, 19, 1]);
     let workload = open_jobs(&trace.file, InvalidLines::Refuse).unwrap();
     let nodes = nodes_for(&trace, &workload).unwrap();
     let case = trace.policy.case(&workload, &nodes);
@@ -160,19 +166,19 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
 #[test]
 fn a_queue_flag_requires_a_policy_with_queues() {
     let folder = write_trace();
-    let mut trace = trace(folder.path(), "easy");
+    let mut trace = trace_arguments(folder.path(), "easy");
     trace.queue = Some("root.a".to_owned());
     let fault = simulate(Output::new(true), &trace).unwrap_err().to_string();
     assert!(fault.contains("leave out --queue"), "{fault}");
 }
 
 #[test]
-fn a_broken_line_is_an_error_or_is_counted() {
+fn an_invalid_line_is_an_error_or_is_skipped() {
     let folder = write_trace();
     let file = folder.path().join("jobs.csv");
     let text = std::fs::read_to_string(&file).unwrap() + "x,u,c,1,2,3,four,1,1,0,0,,,0,0,\n";
     std::fs::write(&file, text).unwrap();
-    let mut trace = trace(folder.path(), "easy");
+    let mut trace = trace_arguments(folder.path(), "easy");
     let fault = format!("{:#}", simulate(Output::new(true), &trace).unwrap_err());
     assert!(
         fault.contains("line 42, column 7 (tasks): \"four\""),
@@ -185,7 +191,7 @@ fn a_broken_line_is_an_error_or_is_counted() {
 #[test]
 fn the_header_of_an_swf_trace_gives_the_nodes() {
     let folder = tempfile::tempdir().unwrap();
-    let mut trace = trace(folder.path(), "easy");
+    let mut trace = trace_arguments(folder.path(), "easy");
     trace.file = folder.path().join("log.swf");
     let record = "1 5 0 60 4 -1 0 4 120 -1 1 3 1 -1 0 -1 -1 -1\n";
     std::fs::write(&trace.file, format!("; MaxProcs: 4\n{record}")).unwrap();
@@ -199,9 +205,10 @@ fn the_header_of_an_swf_trace_gives_the_nodes() {
 fn an_invalid_policy_is_refused() {
     let folder = write_trace();
     let file = folder.path().join("policy.json");
-    let trace = trace(folder.path(), file.to_str().unwrap());
-    let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\
+    let trace = trace_arguments(folder.path(), file.to_str().unwrap());
+    let valid = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\
                 \"priority\":1,\"weight\":3,\"default\":true,\"pool\":\"p\"}}}";
+    // Each case replaces one part of the valid policy.
     for (from, to, expected) in [
         ("\"pool\":\"p\"", "\"pool\":\"q\"", "there is no pool \"q\""),
         (
@@ -221,11 +228,11 @@ fn an_invalid_policy_is_refused() {
         ),
         ("true", "false", "no class is the default of FAIR_SHARE"),
     ] {
-        let text = good.replace(from, to);
+        let text = valid.replace(from, to);
         std::fs::write(&file, &text).unwrap();
         let fault = error_text::describe(&simulate(Output::new(true), &trace).unwrap_err());
         assert!(fault.contains(expected), "{text}: {fault}");
     }
-    std::fs::write(&file, good).unwrap();
+    std::fs::write(&file, valid).unwrap();
     simulate(Output::new(true), &trace).unwrap();
 }

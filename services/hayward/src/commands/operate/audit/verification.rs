@@ -62,7 +62,9 @@ impl Chain {
         }
     }
 
+    /// Verifies the records of a page, and after the last page the end of the chain.
     fn verify_page(&mut self, page: &AuditPage) -> Result<(), Break> {
+        // Each page continues the chain at the record after the previous page.
         if page.after != self.position {
             return Err(match page.after.number {
                 same if same == self.position.number => Break::Altered(same),
@@ -78,6 +80,7 @@ impl Chain {
             self.refused += u64::from(record.outcome == AuditOutcome::Refused);
             self.last = record.number;
         }
+        // The last page must reach the end of the chain, otherwise records are missing there.
         match page.next_cursor {
             Some(_) => Ok(()),
             None => self.position.check_end(page.revision),

@@ -12,6 +12,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_count, format_duration};
 use crate::output::{Facts, Renderer, Table, Tone, toned};
 
+/// Reads the evidence from blocklist, as JSON.
 pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
     let client = session.client(Service::Blocklist, Role::Reader)?;
     Ok(client
@@ -21,8 +22,8 @@ pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> 
 
 /// Describes the state of a node, and at most `max_facts` of the newest facts.
 pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> String {
-    let mut facts = Facts::default();
-    facts.add("strategy", &evidence.strategy);
+    let mut lines = Facts::default();
+    lines.add("strategy", &evidence.strategy);
     let state = match &evidence.item {
         None => toned("not blocked", Tone::Good),
         Some(view) if view.item.canary => {
@@ -39,9 +40,9 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
             )
         }
     };
-    facts.add("state", state);
+    lines.add("state", state);
     if let Some(reason) = &evidence.withheld {
-        facts.add("held back", toned(reason, Tone::Warning));
+        lines.add("held back", toned(reason, Tone::Warning));
     }
     for score in &evidence.scores {
         let tone = if score.reached {
@@ -55,17 +56,17 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
             "{}: {} of {} in {window}, {jobs}",
             score.rule, score.score, score.threshold
         );
-        facts.add("score", toned(score_text, tone));
+        lines.add("score", toned(score_text, tone));
     }
-    facts.add("cost", cost_text(&evidence.cost));
+    lines.add("cost", cost_text(&evidence.cost));
     for past in &evidence.past {
         let (ago, duration_text) = (renderer.ago(past.at), format_duration(past.duration_ms));
-        facts.add(
+        lines.add(
             "before",
             format!("blocked {ago} for {duration_text} by {}", past.source),
         );
     }
-    let mut text = facts.render(renderer);
+    let mut text = lines.render(renderer);
     if !evidence.facts.is_empty() {
         text.push('\n');
         text.push_str(&facts_text(evidence.facts.iter().take(max_facts), renderer));

@@ -1,8 +1,9 @@
 //! Remedies for broken rules and for services that do not answer. The rules are the invariants that
 //! services check. `docs/operations.md` describes each rule, with the same remedies.
 
-pub fn for_rule(rule: &str) -> &'static str {
-    match rule {
+/// Returns the remedy for a broken rule. The argument is the id of the rule.
+pub fn for_rule(rule_id: &str) -> &'static str {
+    match rule_id {
         "I2" => {
             "look at the node with `hayward node NODE`, and vary it off if work there suffers; \
              keep the newest rounds (`hayward rounds`) and report it: this should not happen"
@@ -48,16 +49,16 @@ pub fn for_rule(rule: &str) -> &'static str {
 }
 
 /// Returns the remedy for a service that does not answer.
-pub fn for_unreachable(name: &str) -> String {
+pub fn for_unreachable(service: &str) -> String {
     format!(
-        "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \
-             all); nothing is lost while it is down, and {}",
-        effect_of_outage(name)
+        "start it again (`hayward run {service}`, `docker compose up -d {service}`, or \
+         `hayward up` for all); nothing is lost while it is down, and {}",
+        effect_of_outage(service)
     )
 }
 
-fn effect_of_outage(name: &str) -> &'static str {
-    match name {
+fn effect_of_outage(service: &str) -> &'static str {
+    match service {
         "job-converter" => "what runs goes on, but nothing can be submitted and no task leased",
         "rm-scheduler" => "what runs goes on, but nothing new is placed and nothing taken back",
         "container-manager" => "what runs goes on, but nothing is started, stopped or moved",

@@ -15,12 +15,13 @@ use hayward_vocabulary::Timestamp;
 use http::Method;
 use serde::de::DeserializeOwned;
 
-use super::evaluate::{is_low, publisher};
+use super::evaluate::{is_low, publisher_of};
 use super::facts::{
-    Blocked, Disk, Fact, Facts, Lag, NodeFacts, NodeProblem, Replica, ServiceFacts, UnhealthyNode,
-    Waiting,
+    BlockedNode, Disk, Fact, Facts, Lag, NodeFacts, NodeProblem, Replica, ServiceFacts,
+    UnhealthyNode, WaitingWork,
 };
 use crate::connection::pages::{self, PageFields};
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::format_bytes;
 use crate::output::{error_text, parse_response};
@@ -128,6 +129,7 @@ fn addresses(list: &str) -> Vec<String> {
 /// Chooses the leader, otherwise a ready replica, otherwise one that answers, otherwise the first.
 /// Returns the chosen replica and the others.
 fn choose_replica(mut all: Vec<ReplicaStatus>) -> Option<(ReplicaStatus, Vec<ReplicaStatus>)> {
+    // Tuples of bool compare field by field, and true is greater than false.
     let rank = |(_, response): &ReplicaStatus| match response {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
         Err(_) => (false, false, false),
@@ -176,6 +178,7 @@ fn ahead_ms(date: Timestamp, sent_at: Timestamp, took_ms: u64) -> i64 {
     date.plus_ms(500).unix_ms() - local_time.unix_ms()
 }
 
+/// Reads a response of one service.
 async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Fact<T> {
     let response = async {
         let client = session.client(service, Role::Reader)?;
@@ -193,15 +196,15 @@ fn first_line(error: &anyhow::Error) -> String {
 fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
     let revision = |name: Option<&str>| {
         let mut services = services.iter();
-        let stats = services.find(|it| Some(it.name) == name)?;
-        stats.status.as_ref().ok()?.revision
+        let publisher = services.find(|it| Some(it.name) == name)?;
+        publisher.status.as_ref().ok()?.revision
     };
     let lags = |service: &ServiceFacts| {
         let followers = service.status.as_ref().map(|it| it.followers.as_slice());
         let followers = followers.unwrap_or_default().iter();
         let lag = |follower: &hayward_service::FollowerStatus| {
             let cursor = follower.cursor.as_deref().and_then(Cursor::parse);
-            let published = revision(publisher(&follower.publication));
+            let published = revision(publisher_of(&follower.publication));
             let behind = cursor.zip(published).map(|(cursor, published)| {
                 // The publisher may have answered before the follower read a newer revision.
                 published.saturating_sub(cursor.revision)
@@ -235,6 +238,7 @@ async fn read_nodes(session: &Session) -> Fact<NodeFacts> {
     Ok(count_nodes(&nodes))
 }
 
+/// Counts the nodes by health, and lists those that need an operator.
 pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
     let mut facts = NodeFacts::default();
     for node in nodes {
@@ -248,7 +252,7 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
             }
         };
         *count += 1;
-        facts.off += u64::from(!entry.schedulable);
+        facts.varied_off += u64::from(!entry.schedulable);
         facts.drains += u64::from(node.drain_state.is_some());
         let mut add_problem = |problem, detail: String| {
             facts.unhealthy.push(UnhealthyNode {
@@ -257,10 +261,10 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
                 detail,
             });
         };
-        // If an operator has varied off this node, its absence is expected.
-        let is_expected = !entry.schedulable || node.drain_state.is_some();
+        // An operator has varied off or drained the node, so its absence is expected.
+        let is_absence_expected = !entry.schedulable || node.drain_state.is_some();
         if node.rivals.is_empty() {
-            if let Some(problem) = problem.filter(|_| !is_expected) {
+            if let Some(problem) = problem.filter(|_| !is_absence_expected) {
                 add_problem(problem, entry.reason.clone());
             }
         } else {
@@ -280,9 +284,9 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
     facts
 }
 
-async fn read_blocked(session: &Session) -> Fact<Vec<Blocked>> {
+async fn read_blocked(session: &Session) -> Fact<Vec<BlockedNode>> {
     let all: BlockOverview = get(session, Service::Blocklist, "/v1/blocklist").await?;
-    let nodes = all.nodes.into_iter().map(|view| Blocked {
+    let nodes = all.nodes.into_iter().map(|view| BlockedNode {
         node: view.item.identifier,
         cause: view.item.cause,
         automatic: view.item.automatic,
@@ -293,7 +297,7 @@ async fn read_blocked(session: &Session) -> Fact<Vec<Blocked>> {
 
 /// Returns the longest waits. A wait begins with the submission, or with the current verdict if
 /// that is later.
-async fn read_waiting(session: &Session, now: Timestamp) -> Fact<Vec<Waiting>> {
+async fn read_waiting(session: &Session, now: Timestamp) -> Fact<Vec<WaitingWork>> {
     let list = |route: &str| {
         let path = format!("/v1/{route}?state=waiting&limit={MAX_EXAMINED}");
         async move { get::<WorkList>(session, Service::JobConverter, &path).await }
@@ -307,7 +311,7 @@ async fn read_waiting(session: &Session, now: Timestamp) -> Fact<Vec<Waiting>> {
     all.sort_by_key(|view| view.submitted_at);
     let mut longest = Vec::new();
     for view in all.into_iter().take(MAX_EXAMINED) {
-        if is_complete(&longest, view.submitted_at) {
+        if has_longest_waits(&longest, view.submitted_at) {
             break;
         }
         let since = verdict_since(session, &view).await;
@@ -319,21 +323,21 @@ async fn read_waiting(session: &Session, now: Timestamp) -> Fact<Vec<Waiting>> {
 }
 
 /// Returns true if work submitted at this time or later cannot wait longer than any of these.
-fn is_complete(longest: &[Waiting], submitted_at: Timestamp) -> bool {
+fn has_longest_waits(longest: &[WaitingWork], submitted_at: Timestamp) -> bool {
     let last = longest.get(MAX_WAITS - 1);
     last.is_some_and(|last| last.since <= submitted_at)
 }
 
 /// Returns the time since which the current verdict holds. Returns `None` without a verdict.
 async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> {
-    let path = format!("{}/explain", pages::route_of_work(&view.id).ok()?);
+    let path = format!("{}/explain", route_of_work(&view.id).ok()?);
     let explained = get::<Explanation>(session, Service::JobConverter, &path).await;
     explained.ok()?.since
 }
 
-fn waiting_entry(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> Waiting {
+fn waiting_entry(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> WaitingWork {
     let since = verdict.map_or(view.submitted_at, |since| since.max(view.submitted_at));
-    Waiting {
+    WaitingWork {
         work: view.id.to_string(),
         user: view.user.to_string(),
         since,
@@ -389,7 +393,7 @@ mod tests {
             node("n6", &json!({"drain_state": "failed"})),
         ]);
         assert_eq!((facts.healthy, facts.suspect, facts.lost), (3, 1, 1));
-        assert_eq!((facts.quiesced, facts.off, facts.drains), (1, 1, 1));
+        assert_eq!((facts.quiesced, facts.varied_off, facts.drains), (1, 1, 1));
         let named = facts
             .unhealthy
             .iter()
@@ -424,8 +428,9 @@ mod tests {
         let unreachable = |url: &str| (url.to_owned(), Err("refused".to_owned()));
         let urls = |all: Vec<ReplicaStatus>| {
             let (first, others) = choose_replica(all).unwrap();
-            let others: Vec<String> = others.into_iter().map(|it| it.0).collect();
-            (first.0, others.join(" "))
+            let (first_url, _) = first;
+            let others: Vec<String> = others.into_iter().map(|(url, _)| url).collect();
+            (first_url, others.join(" "))
         };
         let all = vec![
             unreachable("a"),
@@ -435,27 +440,31 @@ mod tests {
         assert_eq!(urls(all), ("c".to_owned(), "a b".to_owned()));
         let none_leads = vec![unreachable("a"), replica_status("b", false)];
         assert_eq!(urls(none_leads), ("b".to_owned(), "a".to_owned()));
-        assert_eq!(urls(vec![unreachable("a"), unreachable("b")]).0, "a");
+        let none_answers = vec![unreachable("a"), unreachable("b")];
+        assert_eq!(urls(none_answers), ("a".to_owned(), "b".to_owned()));
         assert!(choose_replica(Vec::new()).is_none());
     }
 
     #[test]
     fn work_younger_than_all_waits_is_not_examined() {
         let at = |ms| Timestamp::from_unix_ms(ms);
-        let waiting_since = |ms| Waiting {
+        let waiting_since = |ms| WaitingWork {
             work: "job_1".to_owned(),
             user: "ann".to_owned(),
             since: at(ms),
             waits_ms: 0,
             reason: None,
         };
-        let five: Vec<Waiting> = [1, 2, 3, 4, 50].map(waiting_since).into();
+        let five: Vec<WaitingWork> = [1, 2, 3, 4, 50].map(waiting_since).into();
         assert!(
-            !is_complete(&five, at(49)),
+            !has_longest_waits(&five, at(49)),
             "older work may have waited longer"
         );
-        assert!(is_complete(&five, at(50)));
-        assert!(!is_complete(&five[..4], at(99)), "the list is not full");
+        assert!(has_longest_waits(&five, at(50)));
+        assert!(
+            !has_longest_waits(&five[..4], at(99)),
+            "the list is not full"
+        );
     }
 
     #[test]

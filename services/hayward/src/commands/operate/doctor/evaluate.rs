@@ -47,6 +47,7 @@ pub struct Finding {
     pub action: String,
 }
 
+/// Kind of a problem. The order of the variants is that of the findings, the most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -56,6 +57,7 @@ pub enum Kind {
     #[serde(rename = "away")]
     Unreachable,
     NotReady,
+    /// A rule is broken.
     Invariant,
     /// A rule could not be checked.
     #[serde(rename = "unseen")]
@@ -240,6 +242,7 @@ fn violated_rule_finding(service: &str, rule: &RuleStatus) -> Finding {
     )
 }
 
+/// Reports publications from which a service has received no response for too long.
 fn stale_publication_findings(service: &ServiceFacts) -> Vec<Finding> {
     let is_silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > MAX_SILENCE_MS);
     let lags = service.lags.iter();
@@ -260,15 +263,15 @@ fn stale_publication_findings(service: &ServiceFacts) -> Vec<Finding> {
             let action = format!(
                 "see that {} is up, that {name} can reach it, and that its token has not run out; \
              nothing is taken back on old news",
-                publisher(publication).unwrap_or("its publisher")
+                publisher_of(publication).unwrap_or("its publisher")
             );
             new_finding(Kind::StalePublication, name, description, action)
         })
         .collect()
 }
 
-/// Returns the service that publishes this publication.
-pub fn publisher(publication: &str) -> Option<&'static str> {
+/// Returns the service that publishes this publication. Returns `None` for an unknown publication.
+pub fn publisher_of(publication: &str) -> Option<&'static str> {
     Some(match publication {
         "nodes" => "node-status",
         "demand" | "jobs" => "job-converter",
@@ -434,6 +437,7 @@ fn error_of<T>(fact: &Fact<T>) -> Option<&String> {
     fact.as_ref().err()
 }
 
+/// Reports the work with the longest wait, if the wait is very long.
 fn waiting_finding(facts: &Facts) -> Option<Finding> {
     let longest = facts.waiting.as_ref().ok()?.first()?;
     (longest.waits_ms > LONG_WAIT_MS).then(|| {
@@ -450,8 +454,9 @@ fn waiting_finding(facts: &Facts) -> Option<Finding> {
 }
 
 /// Returns true if a disk is nearly full. A disk of unknown size is not.
-pub fn is_low(free: u64, total: u64) -> bool {
-    total > 0 && free < total / LOW_DISK_DIVISOR && free < LOW_DISK_BYTES
+pub fn is_low(free_bytes: u64, total_bytes: u64) -> bool {
+    let has_small_part_free = free_bytes < total_bytes / LOW_DISK_DIVISOR;
+    total_bytes > 0 && has_small_part_free && free_bytes < LOW_DISK_BYTES
 }
 
 fn disk_finding(facts: &Facts) -> Option<Finding> {

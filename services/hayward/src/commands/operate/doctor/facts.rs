@@ -15,13 +15,15 @@ pub struct Facts {
     pub at: Timestamp,
     /// Services in the order of their ports.
     pub services: Vec<ServiceFacts>,
+    /// Counts of the nodes, and the nodes that need an operator.
     #[serde(serialize_with = "serialize_fact")]
     pub nodes: Fact<NodeFacts>,
+    /// Blocked nodes.
     #[serde(serialize_with = "serialize_fact")]
-    pub blocked: Fact<Vec<Blocked>>,
+    pub blocked: Fact<Vec<BlockedNode>>,
     /// Work with the longest waits, the longest wait first.
     #[serde(serialize_with = "serialize_fact")]
-    pub waiting: Fact<Vec<Waiting>>,
+    pub waiting: Fact<Vec<WaitingWork>>,
     /// Disk of the state directory on this machine. `None` if the directory is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
@@ -55,6 +57,7 @@ pub struct Replica {
     pub status: Fact<Status>,
 }
 
+/// Distance of a service behind a publication that it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lag {
     pub publication: String,
@@ -79,7 +82,8 @@ pub struct NodeFacts {
     pub suspect: u64,
     pub lost: u64,
     /// Number of nodes that an operator varied off, whatever their health.
-    pub off: u64,
+    #[serde(rename = "off")]
+    pub varied_off: u64,
     /// Number of nodes with a drain.
     pub drains: u64,
     /// Nodes that need an operator.
@@ -118,7 +122,7 @@ pub enum NodeProblem {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Blocked {
+pub struct BlockedNode {
     pub node: String,
     pub cause: String,
     /// True when the blocklist blocked the node because of failures.
@@ -128,7 +132,7 @@ pub struct Blocked {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Waiting {
+pub struct WaitingWork {
     pub work: String,
     pub user: String,
     pub since: Timestamp,
@@ -144,6 +148,7 @@ pub struct Disk {
     pub total_bytes: u64,
 }
 
+/// Serializes a fact as its value, or as an object with the field `error`.
 fn serialize_fact<T: Serialize, S: serde::Serializer>(
     fact: &Fact<T>,
     serializer: S,

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use hayward_service::invariants::{RuleResult, RuleStatus};
 
 use super::evaluate::Finding;
-use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
+use super::facts::{BlockedNode, Facts, NodeFacts, ServiceFacts, WaitingWork};
 use crate::output::format::{format_bytes, format_duration, sanitize};
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Number of findings that are printed in full. All others are only counted.
 const MAX_FINDINGS: usize = 20;
+/// Number of blocked nodes that are printed with their cause.
+const MAX_BLOCKED_NODES: usize = 3;
 
 pub fn render(facts: &Facts, findings: &[Finding], renderer: &Renderer) -> String {
     let mut text = summary(findings, renderer);
@@ -134,6 +136,7 @@ fn clock_text(ahead_ms: Option<i64>) -> String {
     }
 }
 
+/// Lists the publications that the service follows, each with its unread revisions.
 fn lag_text(service: &ServiceFacts) -> String {
     let lags = service.lags.iter().map(|lag| {
         let state = match (lag.stale, lag.behind) {
@@ -164,8 +167,8 @@ fn invariants_text(services: &[ServiceFacts]) -> String {
     );
     let mut text = format!("{} hold", rules_with(RuleResult::Holds).len());
     for (ids, state) in [(violated, "broken"), (unchecked, "not checked")] {
+        // Several services check the same rule.
         let mut names = ids.clone();
-        names.dedup();
         names.sort_unstable();
         names.dedup();
         if !ids.is_empty() {
@@ -181,7 +184,7 @@ fn nodes_text(facts: &NodeFacts) -> String {
         (facts.quiesced, "asking for no work"),
         (facts.suspect, "suspect"),
         (facts.lost, "lost"),
-        (facts.off, "varied off"),
+        (facts.varied_off, "varied off"),
         (facts.drains, "drained or draining"),
     ];
     let nonzero = parts.iter().filter(|(count, _)| *count > 0);
@@ -195,26 +198,26 @@ fn nodes_text(facts: &NodeFacts) -> String {
     }
 }
 
-fn blocked_text(all: &[Blocked]) -> String {
+fn blocked_text(all: &[BlockedNode]) -> String {
     if all.is_empty() {
         return "none".to_owned();
     }
-    let count_where = |condition: fn(&&Blocked) -> bool| all.iter().filter(condition).count();
+    let count_where = |condition: fn(&&BlockedNode) -> bool| all.iter().filter(condition).count();
     let on_trial = count_where(|it| it.on_trial);
     let automatic = count_where(|it| it.automatic && !it.on_trial);
     let first: Vec<String> = all
         .iter()
-        .take(3)
+        .take(MAX_BLOCKED_NODES)
         .map(|it| format!("{}: {}", it.node, it.cause))
         .collect();
     let blocked = all.len() - on_trial;
     format!(
-        "{blocked} ({automatic} of them by judgement), {on_trial} on trial; {}",
+        "{blocked} ({automatic} of them automatically), {on_trial} on trial; {}",
         first.join("; ")
     )
 }
 
-fn waiting_text(all: &[Waiting]) -> String {
+fn waiting_text(all: &[WaitingWork]) -> String {
     let Some(longest) = all.first() else {
         return "nothing".to_owned();
     };

@@ -9,8 +9,8 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::Value;
 
-use crate::amounts;
 use crate::connection::{Role, Service, Session};
+use crate::value_parsers;
 
 #[expect(
     clippy::struct_excessive_bools,
@@ -25,12 +25,12 @@ pub struct Arguments {
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Time, as 30m, after which the remaining work moves without regard to disruption limits.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = value_parsers::parse_duration_ms)]
     pub deadline: Option<u64>,
     /// Start the drain even if too little of the pool would remain.
     #[arg(long)]
     pub force: bool,
-    /// Only show which work would move, which cannot, its users, and the expected time.
+    /// Change nothing; show the work that would move or stay, its users, and the expected time.
     #[arg(long, conflicts_with_all = ["pause", "resume", "cancel", "wait"])]
     pub preview: bool,
     /// Pause the drain: no more work moves, and the node still takes no new work.
@@ -56,7 +56,7 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
         let client = session.client(Service::NodeStatus, Role::Operator)?;
         let cancel = client.call(Method::DELETE, &path).if_match_any();
         let response: Value = cancel.send().await?;
-        return show(session, response);
+        return print_drain(session, response);
     }
     let response: Value = if let Some(request) = drain_request(&arguments) {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
@@ -69,7 +69,7 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     if arguments.wait {
         return progress::watch(session, &path).await;
     }
-    show(session, response)
+    print_drain(session, response)
 }
 
 /// Returns the requested change. Returns `None` without flags.
@@ -90,7 +90,7 @@ fn drain_request(arguments: &Arguments) -> Option<DrainRequest> {
     (request != DrainRequest::default()).then_some(request)
 }
 
-fn show(session: &Session, response: Value) -> anyhow::Result<()> {
+fn print_drain(session: &Session, response: Value) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |view: &DrainView, renderer| {

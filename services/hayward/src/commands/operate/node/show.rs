@@ -39,15 +39,11 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
         .await?;
     let renderer = session.out.renderer();
     let mut text = facts_text(&view, &renderer);
-    text += &section(
-        "what became of it",
-        &history_table(&history, &renderer),
-        &renderer,
-    );
+    text += &section("history", &history_table(&history, &renderer), &renderer);
     let evidence_text = evidence_text(session, node, &renderer).await;
-    text += &section("what speaks against it", &evidence_text, &renderer);
+    text += &section("evidence against it", &evidence_text, &renderer);
     text += &section(
-        "what runs there",
+        "containers",
         &containers_text(session, node).await,
         &renderer,
     );
@@ -65,6 +61,7 @@ async fn evidence_text(session: &Session, node: &NodeName, renderer: &Renderer) 
     relevant.map_or_else(String::new, |it| evidence::render(&it, MAX_FACTS, renderer))
 }
 
+/// Returns a titled section. It is empty if its body is.
 fn section(title: &str, body: &str, renderer: &Renderer) -> String {
     if body.is_empty() {
         return String::new();
@@ -128,20 +125,20 @@ fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
 /// Adds memory, disk, load and pressure.
 fn add_load(facts: &mut Facts, metrics: &Metrics) {
     if metrics.memory_total_bytes > 0 {
-        let free = |free: u64, total: u64| {
+        let free_text = |free: u64, total: u64| {
             format!("{} free of {}", format_bytes(free), format_bytes(total))
         };
         let available = metrics.memory_available_bytes;
-        facts.add("memory", free(available, metrics.memory_total_bytes));
+        facts.add("memory", free_text(available, metrics.memory_total_bytes));
         if metrics.swap_total_bytes > 0 {
             facts.add(
                 "swap",
-                free(metrics.swap_free_bytes, metrics.swap_total_bytes),
+                free_text(metrics.swap_free_bytes, metrics.swap_total_bytes),
             );
         }
         facts.add(
             "disk",
-            free(metrics.disk_free_bytes, metrics.disk_total_bytes),
+            free_text(metrics.disk_free_bytes, metrics.disk_total_bytes),
         );
         facts.add("load", format_thousandths(metrics.load_centi * 10));
     }
@@ -154,6 +151,7 @@ fn add_load(facts: &mut Facts, metrics: &Metrics) {
     }
 }
 
+/// Returns the pool of the node by the policy, with the pool that the agent names if it differs.
 fn pool_text(view: &NodeView) -> String {
     let agent_pool = &view.entry.pool;
     match &view.counted_in {
@@ -195,6 +193,7 @@ fn history_table(history: &NodeHistory, renderer: &Renderer) -> String {
     }
 }
 
+/// Lists the live containers of the node, or the reason why they cannot be listed.
 async fn containers_text(session: &Session, node: &NodeName) -> String {
     let request = async {
         let client = session.client(Service::ContainerManager, Role::Reader)?;

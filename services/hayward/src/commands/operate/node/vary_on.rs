@@ -10,21 +10,21 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::Value;
 
-use super::{Vary, set_schedulable};
+use super::{VaryArguments, set_schedulable};
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::sanitize;
 
-pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
+pub async fn run(session: &Session, vary: VaryArguments) -> anyhow::Result<()> {
     let node = vary.node.clone();
     let client = session.client(Service::NodeStatus, Role::Operator)?;
-    let drained = end_drain(&client, &node).await?;
+    let had_drain = end_drain(&client, &node).await?;
     let response = set_schedulable(session, vary, true).await?;
     let block = read_block(session, &node).await;
     session
         .out
         .print_response(response, |entry: &NodeEntry, _| {
-            render(entry, drained, block.as_ref())
+            render(entry, had_drain, block.as_ref())
         })
 }
 
@@ -53,9 +53,9 @@ async fn read_block(session: &Session, node: &NodeName) -> Option<BlockView> {
     (!view.item.canary).then_some(view)
 }
 
-fn render(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
+fn render(entry: &NodeEntry, had_drain: bool, block: Option<&BlockView>) -> String {
     let node = &entry.node;
-    let drain_text = if drained {
+    let drain_text = if had_drain {
         ", and its drain is ended"
     } else {
         ""
@@ -66,7 +66,7 @@ fn render(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String
     }
     if let Some(block) = block {
         let cause = sanitize(&block.item.cause);
-        let remedy = format!("`hayward unblock {node}` takes that off");
+        let remedy = format!("`hayward unblock {node}` removes the block");
         let _ = writeln!(
             text,
             "it takes no work yet: it is blocked: {cause}; {remedy}"

@@ -74,6 +74,7 @@ pub(super) struct NodeWork<'a> {
 /// Returns the work on a node, the largest first.
 pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
     let mut all: BTreeMap<&WorkId, NodeWork> = BTreeMap::new();
+    // The API calls an allocation of the node a share.
     for share in &node.shares {
         let entry = all.entry(&share.work).or_insert(NodeWork {
             work: &share.work,
@@ -94,7 +95,7 @@ pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
 fn holders_text(node: &NodeOccupancy) -> String {
     let describe = |it: &NodeWork| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
-        many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),
+        processes => format!("{processes} × {} of {} ({})", it.work, it.user, it.quanta),
     };
     let descriptions: Vec<String> = work_on_node(node).iter().map(describe).collect();
     descriptions.join(", ")

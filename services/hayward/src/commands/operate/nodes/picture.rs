@@ -1,8 +1,8 @@
 //! `hayward nodes --picture FILE`: draws the fleet as an SVG picture.
 //!
-//! Each node that is up is a square whose area is its memory. Each piece of work is a band, the
-//! largest first. Free space is black and comes last. Colours are users, and patterns are kinds of
-//! work. A band has a tooltip with its owner and a link to its work. (R-15.5)
+//! Each node that is up is a square whose area is its memory. Each piece of work is a horizontal
+//! stripe, the largest on top. Free space is black and comes last. Colours are users, and patterns
+//! are kinds of work. A stripe has a tooltip with its owner and a link to its work. (R-15.5)
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,6 +19,7 @@ use crate::output::note;
 
 /// Pixels of the side of a node of 1 GiB.
 const SIDE_OF_GIB: f64 = 24.0;
+/// Pixels between two nodes.
 const GAP: f64 = 14.0;
 const PICTURE_WIDTH: f64 = 1_200.0;
 const HEADER_HEIGHT: f64 = 40.0;
@@ -43,7 +44,8 @@ pub async fn run(session: Session, file: &Path, sort: Sort) -> anyhow::Result<()
     Ok(())
 }
 
-fn draw_svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
+/// Draws the picture. `jobs_url` is the address of job-converter for the links.
+fn draw_svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs_url: &str) -> String {
     nodes.retain(|node| node.up);
     nodes.sort_by(|left, right| match sort {
         Sort::Size => {
@@ -52,6 +54,7 @@ fn draw_svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
         }
         Sort::Name => left.node.cmp(&right.node),
     });
+    // The nodes fill rows from left to right, like words in a paragraph.
     let (mut x, mut y, mut row_height) = (GAP, HEADER_HEIGHT, 0.0_f64);
     let mut shapes = String::new();
     for node in &nodes {
@@ -59,7 +62,7 @@ fn draw_svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
         if x + side > PICTURE_WIDTH && x > GAP {
             (x, y, row_height) = (GAP, y + row_height + GAP, 0.0);
         }
-        draw_node(&mut shapes, node, &Square { x, y, side }, jobs);
+        draw_node(&mut shapes, node, &Square { x, y, side }, jobs_url);
         (x, row_height) = (x + side + GAP, row_height.max(side));
     }
     let height = y + row_height + GAP;
@@ -108,7 +111,7 @@ struct Square {
     side: f64,
 }
 
-fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str) {
+fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs_url: &str) {
     let Square { x, y, side } = *square;
     let memory_gib = to_gib(node.capacity.memory_bytes);
     let name = escape(node.node.as_str());
@@ -120,11 +123,11 @@ fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs: &
     );
     let total_quanta = to_f64(node.order.max(node.held).max(1));
     let mut top = y;
-    for band in work_on_node(node) {
-        let height = side * to_f64(band.quanta) / total_quanta;
+    for stripe in work_on_node(node) {
+        let height = side * to_f64(stripe.quanta) / total_quanta;
         let bounds =
             format!("x=\"{x:.1}\" y=\"{top:.1}\" width=\"{side:.1}\" height=\"{height:.1}\"");
-        let pattern = match band.kind {
+        let pattern = match stripe.kind {
             WorkKind::Job => None,
             WorkKind::Service => Some("service"),
             WorkKind::Reservation => Some("reservation"),
@@ -134,15 +137,15 @@ fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs: &
         });
         let _ = writeln!(
             shapes,
-            "<a href=\"{jobs}/v1/{}/{}\"><title>{} of {}: {} processes, {} quanta</title>\
+            "<a href=\"{jobs_url}/v1/{}/{}\"><title>{} of {}: {} processes, {} quanta</title>\
              <rect {bounds} fill=\"hsl({},60%,60%)\"/>{overlay}</a>",
-            route_segment(band.kind),
-            band.work,
-            band.work,
-            escape(band.user.as_str()),
-            band.processes,
-            band.quanta,
-            hue(band.user),
+            route_segment(stripe.kind),
+            stripe.work,
+            stripe.work,
+            escape(stripe.user.as_str()),
+            stripe.processes,
+            stripe.quanta,
+            hue(stripe.user),
         );
         top += height;
     }
@@ -181,6 +184,7 @@ fn to_f64(amount: u64) -> f64 {
     amount as f64
 }
 
+/// Escapes text for SVG.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -239,9 +243,10 @@ mod tests {
         }
     }
 
-    // The area of a square is memory, and the height of a band is its part of the quanta. (R-15.5)
+    // The area of a square is memory, and the height of a stripe is its part of the quanta.
+    // (R-15.5)
     #[test]
-    fn a_picture_has_squares_by_memory_and_bands_by_quanta() {
+    fn a_picture_has_squares_by_memory_and_stripes_by_quanta() {
         let work = vec![
             share("job_a", WorkKind::Job, "ann", 1),
             share("svc_s", WorkKind::Service, "bob", 6),
@@ -253,8 +258,8 @@ mod tests {
         let picture = draw_svg(nodes, Sort::Size, "http://jobs");
         let header = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
         assert!(picture.contains(header), "{picture}");
-        // The larger node comes first and is twice as wide. The largest band is on top, and a job
-        // has one band.
+        // The larger node comes first and is twice as wide. The largest stripe is on top, and a job
+        // has one stripe.
         let position_of = |text: &str| {
             picture
                 .find(text)

@@ -14,6 +14,8 @@ const BAR_WIDTH: u64 = 5;
 const LINE_WIDTH: usize = 100;
 /// Minimum width of the last column, which fills the rest of the line.
 const MIN_REASON_WIDTH: usize = 20;
+/// Number of short silences of a node up to which they are not mentioned.
+const MAX_QUIET_FLAPS: u64 = 2;
 /// Percentage from which a resource counts as full.
 const FULL_PERCENT: u64 = 90;
 
@@ -21,7 +23,8 @@ pub fn render(fleet: &Fleet, renderer: &Renderer) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
-    // The width is measured without colours, because their escape codes take no space.
+    // The first rendering measures the other columns, so that the last column gets the rest of the
+    // line. It has no colours, because their escape codes take no space on the screen.
     let plain = Renderer {
         colour: false,
         ..*renderer
@@ -39,6 +42,7 @@ pub fn render(fleet: &Fleet, renderer: &Renderer) -> String {
     text
 }
 
+/// Renders the table. The last column gets `width` characters, or stays empty if `width` is 0.
 fn render_rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let header = [
         "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
@@ -46,7 +50,6 @@ fn render_rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let mut table = Table::new(header).align_right(&[6]);
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
-        // A width of zero measures the line without its last column.
         let reason = if width == 0 {
             "".into()
         } else {
@@ -76,10 +79,12 @@ fn pool_cell(fleet: &Fleet, view: &NodeView) -> Cell {
     }
 }
 
+/// Returns the quanta of allocations as a bar and as a number.
 fn held_cell(fleet: &Fleet, view: &NodeView) -> Cell {
     fleet.occupancy_of(view).map_or_else(
         || "-".into(),
         |node| {
+            // A node that shrank has more allocations than quanta.
             let all = node.order + node.over;
             let text = format!("{} {}/{}", draw_bar(node.held, all), node.held, node.order);
             toned(
@@ -103,6 +108,7 @@ fn memory_cell(view: &NodeView) -> Cell {
 /// Returns the load of the last minute in percent of the CPUs. Above 100 %, processes wait for a
 /// CPU.
 fn load_cell(view: &NodeView) -> Cell {
+    // The unit of the load is a hundredth of a CPU.
     let cpus_centi = view.entry.capacity.cpu_milli / 10;
     if view.metrics.memory_total_bytes == 0 {
         return "-".into();
@@ -125,6 +131,7 @@ fn draw_bar(amount: u64, total: u64) -> String {
     bars::draw_share(amount.min(total), total, total, BAR_WIDTH)
 }
 
+/// Returns the state of a blocked node.
 fn blocked_cell(view: &NodeView, block: &BlockEntry) -> Cell {
     // An unreachable node is a more severe state than a blocked one.
     match state_cell(view) {
@@ -134,6 +141,7 @@ fn blocked_cell(view: &NodeView, block: &BlockEntry) -> Cell {
     }
 }
 
+/// Joins the reasons of the state, and shortens them to the width.
 fn reason_cell(
     view: &NodeView,
     block: Option<&BlockEntry>,
@@ -148,7 +156,7 @@ fn reason_cell(
         let left = left.map_or_else(|| "for good".to_owned(), |left| format!("{left} more"));
         reasons.push(format!("{left}: {}", block.cause));
     }
-    if !view.entry.takes_work() || view.flaps > 2 {
+    if !view.entry.takes_work() || view.flaps > MAX_QUIET_FLAPS {
         reasons.push(without_state_prefix(&view.entry.reason));
     }
     if let Some(claimed) = &view.claimed {

@@ -1,5 +1,5 @@
-//! Reads a policy from a file of YAML or JSON, alone or with the number of its version (its
-//! generation). All faults are reported together.
+//! Reads a policy from a file of YAML or JSON. The file may also have the generation, which is the
+//! number of the version of the policy. All faults are reported together.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub fn parse_policy(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     Ok((policy, generation))
 }
 
-/// Makes an error with the text that a service would give.
+/// Makes the error that a service would return for these faults.
 fn validation_error(faults: &[Fault]) -> ClientError {
     let detail = format!("the policy has {} fault(s)", faults.len());
     error_with_faults(

@@ -15,7 +15,7 @@ pub fn render(response: &PolicyAnswer, dry_run: bool, renderer: &Renderer) -> St
     let mut text = String::new();
     let generation = response.view.generation;
     if response.changes.is_empty() {
-        text.push_str("it says what the policy in force says\n");
+        text.push_str("the policy equals the policy in force\n");
     } else {
         push_list(&mut text, "changes", response.changes.iter().cloned());
     }
@@ -27,10 +27,12 @@ pub fn render(response: &PolicyAnswer, dry_run: bool, renderer: &Renderer) -> St
     }
     // Writing to a string never fails.
     let _ = if dry_run {
+        // The response has the generation that the policy would get.
         let from = generation.saturating_sub(1);
         writeln!(
             text,
-            "nothing was changed; `--from {from}` applies it to this policy and no other"
+            "nothing was changed; with `--from {from}`, `apply` refuses if the policy in force \
+             changes"
         )
     } else {
         writeln!(text, "the policy in force is number {generation}")
@@ -38,6 +40,7 @@ pub fn render(response: &PolicyAnswer, dry_run: bool, renderer: &Renderer) -> St
     text
 }
 
+/// Adds a titled list, shortened to [`MAX_LINES`].
 fn push_list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
     let omitted = lines.len().saturating_sub(MAX_LINES);
     let _ = writeln!(text, "{title}:");
@@ -55,21 +58,21 @@ fn push_moves(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
         return;
     }
     if !moves.nodes.is_empty() {
-        let shifts = moves.nodes.iter();
-        let rows = shifts.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
-        push_list(text, "nodes that change pool", rows);
+        let lines = moves.nodes.iter();
+        let lines = lines.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
+        push_list(text, "nodes that change pool", lines);
     }
     if !moves.work.is_empty() {
-        let rows = moves
+        let lines = moves
             .work
             .iter()
             .map(|it| format!("{} of {}: {}", it.work, it.user, it.why));
-        push_list(text, "work whose class changes", rows);
+        push_list(text, "work whose class changes", lines);
     }
     push_entitlements(text, moves, renderer);
     for (title, shifts) in [
         ("would start", &moves.started),
-        ("would be taken back", &moves.preempted),
+        ("would be preempted", &moves.preempted),
     ] {
         if !shifts.is_empty() {
             push_list(text, title, shifts.iter().map(shift_text));

@@ -11,10 +11,10 @@ use crate::output::{Renderer, Table};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// One of them, with every line of what it changed.
+    /// Show this version with all its changes.
     #[arg(value_name = "NUMBER")]
     pub generation: Option<u64>,
-    /// The newest so many.
+    /// Maximum number of versions, the newest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit_parser())]
     pub limit: u64,
 }
@@ -51,7 +51,7 @@ fn version_text(version: &PolicyVersion, renderer: &Renderer) -> String {
     }
     let _ = writeln!(
         text,
-        "To have it again: hayward policy show --generation {} > FILE, then apply FILE",
+        "To restore it: hayward policy show --generation {} > FILE; hayward policy apply FILE",
         version.generation
     );
     text
@@ -59,7 +59,7 @@ fn version_text(version: &PolicyVersion, renderer: &Renderer) -> String {
 
 fn render_table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
     if versions.is_empty() {
-        return "nobody has changed the policy yet\n".to_owned();
+        return "the policy has not been changed yet\n".to_owned();
     }
     let mut table =
         Table::new(["number", "age", "by", "changes", "the first"]).align_right(&[0, 3]);

@@ -14,20 +14,21 @@ use crate::output::{note, print};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The stanzas of pools and classes, as in `ducc.classes`.
+    /// File with the stanzas of pools and classes, as `ducc.classes`.
     #[arg(value_name = "PATH")]
     pub classes: PathBuf,
-    /// The stanzas of users, as in `ducc.users`.
+    /// File with the stanzas of users, as `ducc.users`.
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
     /// Folder of the node files. Default: the folder of the classes.
     #[arg(long, value_name = "DIR")]
     pub nodes_dir: Option<PathBuf>,
-    /// Properties, of which `ducc.rm.*` are read.
+    /// File with properties. Only `ducc.rm.*` are read.
     #[arg(long, value_name = "FILE")]
     pub properties: Option<PathBuf>,
 }
 
+/// The name and content of a file to import.
 struct SourceFile {
     name: String,
     text: String,
@@ -40,6 +41,7 @@ impl SourceFile {
         Ok(Self { name, text })
     }
 
+    /// Returns the file as an input of the import.
     fn source(&self) -> Source<'_> {
         Source {
             name: &self.name,

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::Arguments;
 use crate::commands::work::apps;
-use crate::connection::pages::route_of_work;
+use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::{format, note, parse_response, print};
 
@@ -35,12 +35,15 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// applies to polls for work that no service knows.
 const MAX_IDLE_POLLS: u32 = 5;
 
+/// Number of characters at the end of an id that a label shows.
+const ID_SUFFIX_LENGTH: usize = 6;
+
 /// The followed work.
 pub struct Source {
     work: WorkId,
     /// The only process to follow. `None` means all processes.
-    only: Option<AllocationId>,
-    /// Display names of tasks.
+    only_process: Option<AllocationId>,
+    /// Display names of the tasks of an application.
     names: BTreeMap<WorkId, String>,
     end_condition: EndCondition,
 }
@@ -61,22 +64,26 @@ impl Source {
     pub fn new(work: WorkId, end_condition: EndCondition) -> Self {
         Self {
             work,
-            only: None,
+            only_process: None,
             names: BTreeMap::new(),
             end_condition,
         }
     }
 
     /// Follows one process of a piece of work.
-    pub fn process(work: WorkId, id: AllocationId) -> Self {
+    pub fn for_process(work: WorkId, id: AllocationId) -> Self {
         Self {
-            only: Some(id),
+            only_process: Some(id),
             ..Self::new(work, EndCondition::LastProcess)
         }
     }
 
     /// Follows an application, or one task of it.
-    pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
+    pub async fn for_application(
+        jobs: &Client,
+        id: &str,
+        task: Option<&str>,
+    ) -> anyhow::Result<Self> {
         let path = format!("/v1/applications/{id}");
         let end_condition =
             |task: Option<&str>| EndCondition::Application(id.to_owned(), task.map(str::to_owned));
@@ -89,17 +96,18 @@ impl Source {
         let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
         let names: BTreeMap<WorkId, String> = tasks.collect();
         let groups = view.task_groups.iter().map(|it| &it.work);
-        let part = names.keys().chain(groups).next();
-        let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
+        // The works of all tasks and groups have the application as their parent.
+        let any_work = names.keys().chain(groups).next();
+        let any_work = any_work.with_context(|| format!("application {id} has no tasks yet"))?;
         Ok(Self {
             names: names.clone(),
-            ..Self::new(part.parent(), end_condition(None))
+            ..Self::new(any_work.parent(), end_condition(None))
         })
     }
 
     /// Removes the output of processes that are not followed.
     fn retain_followed(&self, logs: &mut WorkLogs) {
-        if let Some(only) = &self.only {
+        if let Some(only) = &self.only_process {
             logs.chunks.retain(|it| it.container == *only);
             logs.ended.retain(|it| it.id == *only);
         }
@@ -107,11 +115,11 @@ impl Source {
 
     /// Returns true if the response shows the end of the last followed process, and this is the end
     /// condition. Other end conditions need a separate request.
-    fn has_ended(&self, logs: &WorkLogs) -> bool {
+    fn has_last_process_ended(&self, logs: &WorkLogs) -> bool {
         let has_ended_process = !logs.ended.is_empty();
         matches!(self.end_condition, EndCondition::LastProcess)
             && has_ended_process
-            && (self.only.is_some() || logs.live == 0)
+            && (self.only_process.is_some() || logs.live == 0)
     }
 }
 
@@ -125,14 +133,15 @@ fn with_unknown_work(error: ClientError, id: &str) -> anyhow::Error {
 }
 
 /// Returns how long the next request may wait for output.
-fn next_wait_seconds(ended: bool, live_processes: u64) -> u64 {
-    match (ended, live_processes) {
+fn next_wait_seconds(has_ended: bool, live_processes: u64) -> u64 {
+    match (has_ended, live_processes) {
         (true, _) => FINAL_POLL_SECONDS,
         (false, 0) => POLL_SECONDS,
         (false, _) => LONG_POLL_SECONDS,
     }
 }
 
+/// Prints the output of the source. Without `--follow`, ends after the existing output.
 pub async fn run(
     session: &Session,
     jobs: &Client,
@@ -141,7 +150,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     // This request also fails for unknown work.
-    let mut ended = is_over(session, jobs, source).await?;
+    let mut has_ended = has_work_ended(session, jobs, source).await?;
     let mut path = first_path(arguments, &source.work);
     let (mut wait_seconds, mut idle_polls, mut unknown_polls, mut was_live) = (0, 0, 0, false);
     let mut lines = OutputLines {
@@ -155,7 +164,7 @@ pub async fn run(
         };
         let has_output = !(logs.chunks.is_empty() && logs.ended.is_empty());
         source.retain_followed(&mut logs);
-        ended = ended || source.has_ended(&logs);
+        has_ended = has_ended || source.has_last_process_ended(&logs);
         if session.out.json {
             session.out.json(&serde_json::to_value(&logs)?)?;
         } else {
@@ -164,7 +173,7 @@ pub async fn run(
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
         idle_polls = if has_output { 0 } else { idle_polls + 1 };
         if !has_output
-            && (!arguments.follow || (ended && (logs.live == 0 || idle_polls > MAX_IDLE_POLLS)))
+            && (!arguments.follow || (has_ended && (logs.live == 0 || idle_polls > MAX_IDLE_POLLS)))
         {
             break;
         }
@@ -172,19 +181,19 @@ pub async fn run(
             continue;
         }
         if !has_output || logs.live == 0 {
-            ended = ended || is_over(session, jobs, source).await?;
+            has_ended = has_ended || has_work_ended(session, jobs, source).await?;
         }
         was_live = was_live || has_output || logs.live > 0;
         unknown_polls += 1;
-        if ended || was_live || is_known(session, source).await? {
+        if has_ended || was_live || is_known(session, source).await? {
             unknown_polls = 0;
         }
         anyhow::ensure!(
             unknown_polls <= MAX_IDLE_POLLS,
-            "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
+            "unknown work {}: it has no process, no verdict and no stored output",
             source.work
         );
-        wait_seconds = next_wait_seconds(ended, logs.live);
+        wait_seconds = next_wait_seconds(has_ended, logs.live);
     }
     if !session.out.json {
         print(&super::clean_for_terminal(&lines.finish_all()))?;
@@ -227,16 +236,17 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     {
         return Ok(true);
     }
-    let rounds = session.client(Service::RmScheduler, Role::User)?;
+    let scheduler = session.client(Service::RmScheduler, Role::User)?;
     let path = format!("/v1/verdicts/{}", source.work);
-    let verdict = rounds.get::<Value>(&path).await;
+    let verdict = scheduler.get::<Value>(&path).await;
     let fault = verdict.as_ref().err().and_then(ClientError::problem);
     Ok(fault.is_none_or(|fault| fault.code != Code::NotFound))
 }
 
-/// Returns true if the work is over. For workers of a pool, the state of the worker pool decides.
-async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
-    let ended = match &source.end_condition {
+/// Asks the service of the work whether the work has ended. For workers of a pool, the state of the
+/// worker pool decides.
+async fn has_work_ended(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
+    let response = match &source.end_condition {
         EndCondition::LastProcess => Ok(false),
         EndCondition::Pool => {
             let pools = session.client(Service::RmScheduler, Role::Operator)?;
@@ -258,8 +268,9 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
             task.map(|it| apps::is_final(&it.task.state))
         }
     };
-    match ended {
-        Ok(ended) => Ok(ended),
+    match response {
+        Ok(has_ended) => Ok(has_ended),
+        // The service may be down for a moment. The next check asks again.
         Err(fault) if fault.retryable() => Ok(false),
         Err(fault) => Err(fault.into()),
     }
@@ -268,11 +279,13 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
 /// Output by process, split into lines that are never mixed.
 #[derive(Default)]
 struct OutputLines {
+    /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
-    processes: BTreeMap<AllocationId, Process>,
+    processes: BTreeMap<AllocationId, ProcessOutput>,
 }
 
-struct Process {
+struct ProcessOutput {
+    /// Beginning of each line, if there are several processes.
     label: String,
     /// Last line of the output, as long as its line break is missing.
     partial_line: String,
@@ -289,6 +302,7 @@ impl OutputLines {
         for entry in &logs.ended {
             self.add_end(entry, &mut text);
         }
+        // The note belongs to the first response only.
         if logs.left_out > 0 && self.processes.len() <= logs.chunks.len() {
             note(&format!(
                 "{} not shown",
@@ -300,7 +314,7 @@ impl OutputLines {
 
     fn add_piece(&mut self, piece: &WorkLogChunk, text: &mut String) {
         let label = self.label(&piece.work, &piece.container, &piece.node);
-        let new_process = || Process {
+        let new_process = || ProcessOutput {
             label,
             partial_line: String::new(),
         };
@@ -310,7 +324,7 @@ impl OutputLines {
         if piece.missed_bytes > 0 {
             self.finish(&piece.container, text);
             let lost = format::format_count(piece.missed_bytes, "byte");
-            note(&format!("{}: {lost} not kept", piece.container));
+            note(&format!("{}: {lost} no longer stored", piece.container));
         }
         let has_several = self.processes.len() > 1;
         let Some(process) = self.processes.get_mut(&piece.container) else {
@@ -319,7 +333,7 @@ impl OutputLines {
         for part in piece.text.split_inclusive('\n') {
             process.partial_line.push_str(part);
             if part.ends_with('\n') {
-                process.print_to(has_several, text);
+                process.move_line_to(has_several, text);
             }
         }
     }
@@ -340,14 +354,14 @@ impl OutputLines {
             && !process.partial_line.is_empty()
         {
             process.partial_line.push('\n');
-            process.print_to(has_several, text);
+            process.move_line_to(has_several, text);
         }
     }
 
     fn label(&self, work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
         match self.names.get(work) {
             Some(name) => format!("{name} on {node}"),
-            None => label(work, id, node),
+            None => default_label(work, id, node),
         }
     }
 
@@ -361,8 +375,9 @@ impl OutputLines {
     }
 }
 
-impl Process {
-    fn print_to(&mut self, has_several: bool, text: &mut String) {
+impl ProcessOutput {
+    /// Moves the current line to the text.
+    fn move_line_to(&mut self, has_several: bool, text: &mut String) {
         if has_several {
             text.push_str(&self.label);
             text.push_str(" | ");
@@ -373,13 +388,13 @@ impl Process {
 }
 
 /// Returns the label of a process: the number of an instance, otherwise the end of its id.
-fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
+fn default_label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
     if let Some((_, instance)) = work.as_str().split_once('.') {
         return format!("{instance} on {node}");
     }
-    let end = id.as_str().len().saturating_sub(6);
-    let end = id.as_str().get(end..).unwrap_or_default();
-    format!("{end} on {node}")
+    let suffix_start = id.as_str().len().saturating_sub(ID_SUFFIX_LENGTH);
+    let suffix = id.as_str().get(suffix_start..).unwrap_or_default();
+    format!("{suffix} on {node}")
 }
 
 #[cfg(test)]
@@ -426,14 +441,17 @@ mod tests {
 
     #[test]
     fn only_the_selected_process_is_followed() {
-        let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
+        let source = Source::for_process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
         let mut logs = logs_with(vec![
             piece("alc_1", "svc_1.0", "one\n"),
             piece("alc_2", "svc_1.1", "two\n"),
         ]);
         source.retain_followed(&mut logs);
         assert_eq!(OutputLines::default().format(&logs), "two\n");
-        assert!(!source.has_ended(&logs), "the process still runs");
+        assert!(
+            !source.has_last_process_ended(&logs),
+            "the process still runs"
+        );
     }
 
     #[test]

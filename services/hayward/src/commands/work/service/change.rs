@@ -14,7 +14,7 @@ use hayward_vocabulary::{Size, WorkId};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
-use super::Image;
+use super::ImageFlags;
 use crate::commands::work;
 use crate::commands::work::submit::common_flags::CommonFlags;
 use crate::commands::work::submit::deployment_flags::DeploymentFlags;
@@ -27,8 +27,8 @@ use crate::output::note;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Scale {
-    /// The service.
+pub struct ScaleArguments {
+    /// Id of the service.
     #[arg(value_name = "ID")]
     pub id: WorkId,
     /// Number of instances that always run. Instances that run now stay as they are.
@@ -41,8 +41,8 @@ pub struct Scale {
 /// Fields that are not given stay as they are. Another program, image, size or environment replaces
 /// the processes, as many at one time as the disruption limit allows, by default one.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Update {
-    /// The service.
+pub struct UpdateArguments {
+    /// Id of the service.
     #[arg(value_name = "ID")]
     pub id: WorkId,
     #[command(flatten)]
@@ -53,12 +53,12 @@ pub struct Update {
     #[command(flatten)]
     pub deployment: DeploymentFlags,
     #[command(flatten)]
-    pub image: Image,
+    pub image: ImageFlags,
     #[command(flatten)]
     pub disruption: DisruptionFlags,
     #[command(flatten)]
     pub after: AfterChange,
-    /// The whole of it as YAML or JSON; what it does not say is the default again.
+    /// The whole submission as YAML or JSON. Fields that it does not name get their defaults.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
         "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
@@ -66,26 +66,26 @@ pub struct Update {
         "standbys", "host_affinity", "fault_domain", "retries",
     ])]
     pub file: Option<PathBuf>,
-    /// Program and arguments, in place of those it has.
+    /// New program and arguments.
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AfterChange {
-    /// Follow it until every process is as it should be now.
+    /// Wait until every process runs the new version and is healthy.
     #[arg(long)]
     pub wait: bool,
 }
 
-pub async fn scale(session: &Session, scale: Scale) -> anyhow::Result<ExitCode> {
+pub async fn scale(session: &Session, scale: ScaleArguments) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let (mut service, etag) = current_submission(&client, &scale.id).await?;
     service.instances = Some(scale.instances);
     put_submission(session, &scale.id, &service, &etag, &scale.after).await
 }
 
-pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCode> {
+pub async fn update(session: &Session, update: UpdateArguments) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let (service, etag) = current_submission(&client, &update.id).await?;
     let (id, after) = (update.id.clone(), update.after.clone());
@@ -107,7 +107,7 @@ async fn current_submission(
         .headers
         .get(ETAG)
         .and_then(|etag| etag.to_str().ok());
-    let etag = etag.context("the answer says no generation")?;
+    let etag = etag.context("the response has no entity tag")?;
     Ok((response.body, etag.to_owned()))
 }
 
@@ -118,11 +118,12 @@ fn read_service_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
     }
 }
 
+/// Changes the fields for which a flag is given.
 fn apply_flags(
     mut service: ServiceSubmission,
-    update: Update,
+    update: UpdateArguments,
 ) -> anyhow::Result<ServiceSubmission> {
-    let Update {
+    let UpdateArguments {
         common,
         instances,
         deployment,
@@ -178,6 +179,7 @@ fn merge_containers(
     };
     Some(ContainerSubmission {
         uid: new.uid.or(before.uid),
+        // A group belongs to its user, so a new user does not get the previous group.
         gid: if new.uid.is_some() {
             new.gid
         } else {
@@ -193,6 +195,7 @@ fn merge_containers(
     })
 }
 
+/// Replaces the submission if it still has this entity tag, and waits if requested.
 async fn put_submission(
     session: &Session,
     id: &WorkId,
@@ -218,8 +221,8 @@ async fn put_submission(
 fn result_text(changed: &ServiceChanged) -> String {
     let id = &changed.id;
     match (changed.changed, changed.redeployed) {
-        (false, _) => format!("{id} is like that already\n"),
-        (true, false) => format!("{id} was changed; what runs is left as it is\n"),
+        (false, _) => format!("{id} has these values already\n"),
+        (true, false) => format!("{id} was changed; its processes continue unchanged\n"),
         (true, true) => format!(
             "{id} is deployed as {}; its processes are replaced\n",
             changed.deployment
@@ -240,7 +243,7 @@ async fn wait_for_deployment(client: &Client, id: &WorkId) -> anyhow::Result<()>
             bail!("{id} is over: {reason}");
         }
         if deployment.outdated == 0 && deployment.healthy {
-            note(&format!("{id} is as it should be"));
+            note(&format!("every process of {id} runs this version"));
             return Ok(());
         }
         let step = view
@@ -264,7 +267,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct UpdateCommand {
         #[command(flatten)]
-        update: Update,
+        update: UpdateArguments,
     }
 
     /// Returns the submission of a service with three instances, changed by these flags.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use hayward_vocabulary::{NodeName, Size};
 
-use crate::amounts;
+use crate::value_parsers;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct CommonFlags {
-    /// A name for people.
+    /// Name of the work, for people.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
     /// The class whose share the work uses. Default: the policy's default class.
@@ -25,16 +25,16 @@ pub struct CommonFlags {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
     /// Memory of one process, as 512M or 2G. Default 1G.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = value_parsers::parse_bytes)]
     pub memory: Option<u64>,
-    /// Cpus of one process, as 1.5 or 250m.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
+    /// CPUs of one process, as 1.5 or 250m.
+    #[arg(long, value_name = "CPUS", value_parser = value_parsers::parse_cpu_milli)]
     pub cpu: Option<u64>,
-    /// Only this node. May be repeated.
+    /// Run only on this node. May be repeated for a choice of nodes.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
     /// A label, for people and programs. May be repeated.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = value_parsers::parse_pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
     pub program: ProgramEnvironment,
@@ -44,7 +44,7 @@ pub struct CommonFlags {
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ProgramEnvironment {
     /// A variable of the program's environment. May be repeated.
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = value_parsers::parse_pair)]
     pub environment: Vec<(String, String)>,
     /// The working directory of the program on the node. Default: a directory of its own.
     #[arg(long, value_name = "DIR")]

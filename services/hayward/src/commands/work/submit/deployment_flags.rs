@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::service_processors::RetriesSubmission;
 
-use crate::amounts;
+use crate::value_parsers;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct DeploymentFlags {
@@ -26,10 +26,10 @@ pub struct DeploymentFlags {
     /// is then not started again. Default: processes are always started again.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub retries: Option<i32>,
-    /// Time without a failure after which failures are counted from the start. Default 5m.
+    /// Time without a failure after which the count of failures begins again at 0. Default 5m.
     #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub retry_window: Option<u64>,
-    /// Delay of the last retry, if it must go to a certain node. Default 6m.
+    /// Delay of the last retry, if only one node is allowed. Default 6m.
     #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub last_retry_delay: Option<u64>,
     /// Continue as unhealthy when a process has no retry left.
@@ -38,10 +38,11 @@ pub struct DeploymentFlags {
 }
 
 fn parse_duration(text: &str) -> Result<u64, String> {
-    amounts::parse_duration_ms(text).map_err(|error| error.to_string())
+    value_parsers::parse_duration_ms(text).map_err(|error| error.to_string())
 }
 
 impl DeploymentFlags {
+    /// Returns the retry limits. Returns `None` if processes are always started again.
     pub fn retries(&self) -> Option<RetriesSubmission> {
         let defaults = RetriesSubmission::default();
         Some(RetriesSubmission {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use hayward_job_converter_api::unreachable::{ReplaceAfter, UnreachableChoice, UnreachableWord};
 
-use crate::amounts;
+use crate::value_parsers;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct DisruptionFlags {
@@ -31,7 +31,7 @@ fn parse_choice(text: &str) -> Result<UnreachableChoice, String> {
                 return Err(error_text(&format_args!("{other:?} is not known")));
             };
             let replace_after_ms =
-                amounts::parse_duration_ms(after).map_err(|error| error_text(&error))?;
+                value_parsers::parse_duration_ms(after).map_err(|error| error_text(&error))?;
             return Ok(UnreachableChoice::After(ReplaceAfter { replace_after_ms }));
         }
     };

@@ -25,14 +25,14 @@ pub enum Document {
 }
 
 impl Document {
-    /// Parses YAML, which includes JSON. The kind is `default` unless the text names one.
-    pub fn read(text: &str, default: DocumentKind) -> anyhow::Result<Self> {
+    /// Parses YAML, which includes JSON. The kind is `default_kind` unless the text names one.
+    pub fn read(text: &str, default_kind: DocumentKind) -> anyhow::Result<Self> {
         let mut value: Value = parse_yaml(text)?;
         let Some(fields) = value.as_object_mut() else {
             bail!("a submission has fields, as in `command: [\"echo\", \"hello\"]`");
         };
         let kind = match fields.remove("kind") {
-            None => default,
+            None => default_kind,
             Some(Value::String(word)) if word == "job" => DocumentKind::Job,
             Some(Value::String(word)) if word == "service" => DocumentKind::Service,
             Some(Value::String(word)) if word == "reservation" => DocumentKind::Reservation,
@@ -48,6 +48,7 @@ impl Document {
 
 /// Parses YAML and refuses duplicate keys, because one of their values would be lost silently.
 pub fn parse_yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    // The generic value refuses duplicate keys. The type itself may accept them.
     let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("invalid YAML")?;
     yaml_serde::from_str(text).context("invalid YAML")
 }

@@ -30,9 +30,10 @@ const MAX_TASKS_PER_REQUEST: usize = 1_000;
 /// Interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
+/// The document: an application whose task groups form a gang.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Gang {
+struct GangDocument {
     /// Id of the application. `None` makes a new id.
     id: Option<String>,
     #[serde(default)]
@@ -50,6 +51,7 @@ struct Gang {
     groups: Vec<Group>,
 }
 
+/// A task group, and the command of its tasks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Group {
@@ -67,11 +69,12 @@ struct Group {
     priority: i32,
 }
 
-impl Gang {
+impl GangDocument {
     fn parse(text: &str) -> anyhow::Result<Self> {
         parse_value(parse_yaml(text)?)
     }
 
+    /// Returns the submission of the application without its tasks.
     fn application(&self) -> ApplicationSubmission {
         let group = |group: &Group| {
             json!({
@@ -92,6 +95,7 @@ impl Gang {
         }
     }
 
+    /// Returns the tasks of all groups.
     fn tasks(&self) -> impl Iterator<Item = NamedTask> {
         self.groups.iter().flat_map(|group| {
             let count = group.tasks.unwrap_or(group.min_member);
@@ -121,7 +125,7 @@ impl Group {
 }
 
 pub async fn run(session: &Session, file: &Path, after: &AfterSubmit) -> anyhow::Result<ExitCode> {
-    let gang = Gang::parse(&read_text(file)?).with_context(|| display_name(file))?;
+    let gang = GangDocument::parse(&read_text(file)?).with_context(|| display_name(file))?;
     let client = session.client(Service::JobConverter, Role::User)?;
     let new_id = || fresh_uuid().simple().to_string();
     let id = gang.id.clone().unwrap_or_else(new_id);
@@ -130,7 +134,9 @@ pub async fn run(session: &Session, file: &Path, after: &AfterSubmit) -> anyhow:
     add_tasks(&client, &id, gang.tasks().collect()).await?;
     if !view.ignored_fields.is_empty() {
         let fields = view.ignored_fields.join(", ");
-        note(&format!("it is there already, with another {fields}"));
+        note(&format!(
+            "application {id} exists already, with another {fields}"
+        ));
     }
     if !session.out.json {
         print(&format!("{id}\n"))?;
@@ -159,6 +165,7 @@ pub async fn run(session: &Session, file: &Path, after: &AfterSubmit) -> anyhow:
 /// Waits until the application is refused, runs, or waits with a verdict. After a timeout, returns
 /// the current state.
 async fn wait_for_decision(client: &Client, path: &str) -> anyhow::Result<Value> {
+    // The scheduler decides within a few rounds.
     const TIMEOUT: Duration = Duration::from_secs(10);
     let started = Instant::now();
     loop {
@@ -244,11 +251,11 @@ groups:
 
     #[test]
     fn a_file_has_an_application_and_its_tasks() {
-        let gang = Gang::parse(FILE).unwrap();
+        let gang = GangDocument::parse(FILE).unwrap();
         let application = gang.application();
         assert_eq!(application.queue_name, "root.science");
         assert_eq!(application.pool.as_deref(), Some("batch"));
-        let unnamed = Gang::parse(&FILE.replace("pool: batch\n", "")).unwrap();
+        let unnamed = GangDocument::parse(&FILE.replace("pool: batch\n", "")).unwrap();
         assert_eq!(unnamed.application().pool, None);
         assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
         let tasks: Vec<NamedTask> = gang.tasks().collect();
@@ -278,7 +285,7 @@ groups:
 
     #[test]
     fn a_misspelled_field_is_named() {
-        let fault = |text: &str| Gang::parse(text).unwrap_err().to_string();
+        let fault = |text: &str| GangDocument::parse(text).unwrap_err().to_string();
         assert!(fault(&FILE.replace("minMember: 2", "minMembers: 2")).contains("minMembers"));
         assert!(fault("id: x\n").contains("groups"));
     }

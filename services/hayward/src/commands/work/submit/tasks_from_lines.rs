@@ -1,4 +1,4 @@
-//! Makes tasks from lines of text.
+//! Makes the tasks of a job from lines of text, one task for each line.
 
 use anyhow::bail;
 
@@ -14,8 +14,8 @@ pub fn arguments_from_lines(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     }
     if let Some(index) = lines.iter().position(|line| line.trim().is_empty()) {
         bail!(
-            "line {} is blank, and tasks are numbered as lines are: remove it, or write what the \
-             task gets",
+            "line {} is blank, and a task has the number of its line: remove it, or write the \
+             argument of the task",
             index + 1
         );
     }

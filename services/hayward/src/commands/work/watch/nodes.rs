@@ -43,6 +43,7 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
 
 /// Returns the last table, with the error below it.
 fn with_error(last_table: &str, error: &anyhow::Error, renderer: &Renderer) -> String {
+    // The last table may end with the error of the previous try, which is replaced.
     let separator = "\nas it was before: ";
     let table = last_table.split(separator).next().unwrap_or_default();
     let warning = format!("{error:#}; trying on");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
 use serde_json::json;
 
-use super::super::facts::PendingMigration;
+use super::super::facts::{Fact, PendingMigration};
 use super::*;
 
 /// The name of the expected check, and a change of the facts.
@@ -43,11 +44,20 @@ fn database(facts: &mut Facts) -> &mut Database {
     facts.database.as_mut().unwrap()
 }
 
-/// Returns the checks with a verdict other than yes.
-fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
+fn schema(facts: &mut Facts) -> &mut Schema {
+    &mut database(facts).schemas[0]
+}
+
+fn first_service(facts: &mut Facts) -> &mut Fact<Status> {
+    let (_, status) = &mut facts.services[0];
+    status
+}
+
+/// Returns the checks that have a verdict other than yes, and the verdict of each.
+fn unpassed_checks(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
     let checks = evaluate_checks(facts);
-    let obstacles = checks.iter().filter(|check| check.verdict != Verdict::Yes);
-    obstacles
+    let unpassed = checks.iter().filter(|check| check.verdict != Verdict::Yes);
+    unpassed
         .map(|check| {
             assert!(check.action.is_some(), "{check:?}");
             (check.name, check.verdict)
@@ -55,7 +65,7 @@ fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
         .collect()
 }
 
-fn pending(contractions: &[&str]) -> PendingMigration {
+fn pending_migration(contractions: &[&str]) -> PendingMigration {
     PendingMigration {
         version: 7,
         description: "more".to_owned(),
@@ -66,7 +76,7 @@ fn pending(contractions: &[&str]) -> PendingMigration {
 // All checks are yes. (W17)
 #[test]
 fn healthy_facts_allow_the_upgrade() {
-    assert_eq!(verdicts_by_check(&healthy_facts()), BTreeMap::new());
+    assert_eq!(unpassed_checks(&healthy_facts()), BTreeMap::new());
 }
 
 // Each case has exactly one check with a no. (W17)
@@ -80,20 +90,20 @@ fn each_obstacle_refuses_the_upgrade() {
             database(it).missing_permissions = vec!["lacks".to_owned()];
         }),
         ("history", |it| {
-            database(it).schemas[0].went_back = Some("older".to_owned());
+            schema(it).went_back = Some("older".to_owned());
         }),
-        ("tables", |it| database(it).schemas[0].broken = vec![3]),
-        ("tables", |it| database(it).schemas[0].changed = vec![3]),
+        ("tables", |it| schema(it).broken = vec![3]),
+        ("tables", |it| schema(it).changed = vec![3]),
         ("backup", |it| {
             it.backup = None;
-            database(it).schemas[0].pending.push(pending(&[]));
+            schema(it).pending.push(pending_migration(&[]));
         }),
         ("backup", |it| {
             it.backup = Some(it.now.minus_ms(25 * 3_600_000));
-            database(it).schemas[0].pending.push(pending(&[]));
+            schema(it).pending.push(pending_migration(&[]));
         }),
         ("versions", |it| {
-            it.services[0].1.as_mut().unwrap().version = "7.9.0".to_owned();
+            first_service(it).as_mut().unwrap().version = "7.9.0".to_owned();
         }),
         ("disk", |it| it.disk = Some((1 << 20, 100 << 30))),
     ];
@@ -101,7 +111,7 @@ fn each_obstacle_refuses_the_upgrade() {
         let mut facts = healthy_facts();
         change(&mut facts);
         assert_eq!(
-            verdicts_by_check(&facts),
+            unpassed_checks(&facts),
             BTreeMap::from([(name, Verdict::No)]),
             "{name}"
         );
@@ -113,13 +123,11 @@ fn each_obstacle_refuses_the_upgrade() {
 fn each_warning_is_reported_and_allows_the_upgrade() {
     let cases: [Case; 5] = [
         ("tables", |it| {
-            database(it).schemas[0]
-                .pending
-                .push(pending(&["drop table"]));
+            schema(it).pending.push(pending_migration(&["drop table"]));
         }),
-        ("tables", |it| database(it).schemas[0].unknown = 1),
+        ("tables", |it| schema(it).unknown = 1),
         ("backup", |it| it.backup = None),
-        ("clock", |it| database(it).ahead_ms = -6_000),
+        ("clock", |it| database(it).clock_ahead_ms = -6_000),
         ("versions", |it| {
             it.services.push(("node-status", Err("away".to_owned())));
         }),
@@ -128,7 +136,7 @@ fn each_warning_is_reported_and_allows_the_upgrade() {
         let mut facts = healthy_facts();
         change(&mut facts);
         assert_eq!(
-            verdicts_by_check(&facts),
+            unpassed_checks(&facts),
             BTreeMap::from([(name, Verdict::Warning)]),
             "{name}"
         );
@@ -139,11 +147,11 @@ fn each_warning_is_reported_and_allows_the_upgrade() {
 fn an_empty_database_allows_the_upgrade() {
     let mut facts = healthy_facts();
     facts.backup = None;
-    facts.services[0].1 = Err("away".to_owned());
-    let schema = &mut database(&mut facts).schemas[0];
+    *first_service(&mut facts) = Err("away".to_owned());
+    let schema = schema(&mut facts);
     // All migrations are pending, and empty tables have nothing to lose.
-    (schema.exists, schema.pending) = (false, vec![pending(&["drop table"])]);
-    assert_eq!(verdicts_by_check(&facts), BTreeMap::new());
+    (schema.exists, schema.pending) = (false, vec![pending_migration(&["drop table"])]);
+    assert_eq!(unpassed_checks(&facts), BTreeMap::new());
 }
 
 // Neighbouring versions can run side by side during an upgrade. (A15)

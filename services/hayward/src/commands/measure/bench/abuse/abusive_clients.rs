@@ -16,8 +16,12 @@ use tokio::task::JoinSet;
 
 const MAX_IDLE_CONNECTIONS: usize = 10_000;
 const SLOW_CLIENTS: usize = 300;
+/// Connections of a flood that the service accepts.
 const GREEDY_CONNECTIONS: usize = 16;
+/// Connections of a flood that the service refuses.
 const FLOOD_CONNECTIONS: usize = 100;
+/// Files and connections that this process needs besides the idle connections.
+const FILE_RESERVE: usize = 500;
 /// Placeholder in a forged token. A number replaces it, so that every forged token is different.
 const NUMBER_PLACEHOLDER: &str = "0123456789AB";
 /// Pause between two bytes of a slow client.
@@ -66,8 +70,12 @@ pub enum AbusiveClients {
     Idle(usize),
     /// Token for the slow requests.
     Slow(String),
-    /// Name, request and number of connections.
-    Flood(&'static str, String, usize),
+    /// The same request again and again, over several connections at a time.
+    Flood {
+        name: &'static str,
+        request: String,
+        connections: usize,
+    },
 }
 
 impl AbusiveClients {
@@ -83,17 +91,21 @@ impl AbusiveClients {
         Ok([
             Self::Idle(max_idle_connections()?),
             Self::Slow(greedy_token.to_owned()),
-            Self::Flood("a flood", list_request, GREEDY_CONNECTIONS),
-            Self::Flood(
-                "a flood of orders that are refused",
-                enrolment,
-                FLOOD_CONNECTIONS,
-            ),
-            Self::Flood(
-                "a flood of forged tokens",
-                forged_request,
-                FLOOD_CONNECTIONS,
-            ),
+            Self::Flood {
+                name: "a flood",
+                request: list_request,
+                connections: GREEDY_CONNECTIONS,
+            },
+            Self::Flood {
+                name: "a flood of refused requests",
+                request: enrolment,
+                connections: FLOOD_CONNECTIONS,
+            },
+            Self::Flood {
+                name: "a flood of forged tokens",
+                request: forged_request,
+                connections: FLOOD_CONNECTIONS,
+            },
         ])
     }
 
@@ -101,15 +113,22 @@ impl AbusiveClients {
         match self {
             Self::Idle(count) => format!("{count} idle connections"),
             Self::Slow(_) => format!("{SLOW_CLIENTS} slow heads, bodies and readers"),
-            Self::Flood(name, _, connections) => format!("{name}, over {connections} connections"),
+            Self::Flood {
+                name, connections, ..
+            } => format!("{name}, over {connections} connections"),
         }
     }
 
+    /// Runs the clients until the end of the run.
     async fn run(self, address: SocketAddr, run: AbuseRun) -> anyhow::Result<()> {
         match self {
             Self::Idle(count) => hold_idle_connections(address, count, run).await,
             Self::Slow(token) => send_slowly(address, token, run).await,
-            Self::Flood(_, request, connections) => flood(address, request, connections, run).await,
+            Self::Flood {
+                request,
+                connections,
+                ..
+            } => flood(address, request, connections, run).await,
         }
     }
 
@@ -158,13 +177,12 @@ fn forge_token() -> anyhow::Result<String> {
     Ok(format!("{signed}.{NUMBER_PLACEHOLDER}{signature_end}"))
 }
 
-/// Raises the limit of open files. Returns the number of idle connections that the limit permits,
-/// less a reserve.
+/// Raises the limit of open files. Returns the number of idle connections that the limit permits.
 fn max_idle_connections() -> anyhow::Result<usize> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     let hard = usize::try_from(hard).unwrap_or(usize::MAX);
-    Ok(MAX_IDLE_CONNECTIONS.min(hard.saturating_sub(500)))
+    Ok(MAX_IDLE_CONNECTIONS.min(hard.saturating_sub(FILE_RESERVE)))
 }
 
 async fn hold_idle_connections(
@@ -181,25 +199,44 @@ async fn hold_idle_connections(
     Ok(())
 }
 
+/// A kind of slow client.
+struct SlowKind {
+    /// Beginning of the request, which is sent at once.
+    prefix: String,
+    /// True if single bytes follow the prefix.
+    sends_bytes: bool,
+}
+
 /// Sends slowly. A third of the clients send an endless head, a third send an endless body, and a
 /// third never read their responses. A closed connection is opened again.
 async fn send_slowly(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Result<()> {
     let headers = format!("host: x\r\nauthorization: Bearer {token}\r\n");
-    let prefixes = [
-        "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
-        format!(
-            "POST /v1/enrolments HTTP/1.1\r\n{headers}idempotency-key: k\r\n\
-             content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
-        ),
-        format!("GET /v1/openapi.json HTTP/1.1\r\n{headers}\r\n").repeat(50),
+    let kinds = [
+        SlowKind {
+            prefix: "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
+            sends_bytes: true,
+        },
+        SlowKind {
+            prefix: format!(
+                "POST /v1/enrolments HTTP/1.1\r\n{headers}idempotency-key: k\r\n\
+                 content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
+            ),
+            sends_bytes: true,
+        },
+        SlowKind {
+            // The responses to many requests fill the buffers of the connection.
+            prefix: format!("GET /v1/openapi.json HTTP/1.1\r\n{headers}\r\n").repeat(50),
+            sends_bytes: false,
+        },
     ];
-    let prefixes = Arc::new(prefixes);
+    let kinds = Arc::new(kinds);
     let mut clients = JoinSet::new();
     for number in 0..SLOW_CLIENTS {
-        let (prefixes, run) = (Arc::clone(&prefixes), run.clone());
+        let (kinds, run) = (Arc::clone(&kinds), run.clone());
         clients.spawn(async move {
             while !run.has_ended() {
-                let _ = send_slowly_once(address, &prefixes, number % 3, &run).await;
+                let kind = &kinds[number % kinds.len()];
+                let _ = send_slowly_once(address, kind, &run).await;
                 tokio::time::sleep(BYTE_INTERVAL).await;
             }
         });
@@ -208,20 +245,19 @@ async fn send_slowly(address: SocketAddr, token: String, run: AbuseRun) -> anyho
     Ok(())
 }
 
-/// Sends the prefix of this kind of client, then one byte after the other. Clients of the last kind
-/// send no further bytes, and never read.
+/// Opens one connection, and sends the prefix and then one byte after the other. No response is
+/// ever read.
 async fn send_slowly_once(
     address: SocketAddr,
-    prefixes: &[String; 3],
-    kind: usize,
+    kind: &SlowKind,
     run: &AbuseRun,
 ) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(prefixes[kind].as_bytes()).await?;
+    stream.write_all(kind.prefix.as_bytes()).await?;
     let mut tick = tokio::time::interval(BYTE_INTERVAL);
     while !run.has_ended() {
         tick.tick().await;
-        if kind != 2 {
+        if kind.sends_bytes {
             stream.write_all(b"x").await?;
             run.count_action();
         }

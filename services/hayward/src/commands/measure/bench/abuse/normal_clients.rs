@@ -19,10 +19,19 @@ use super::super::keys_and_database::Environment;
 const NODES: usize = 125;
 /// Interval between writes. It gives an eighth of the 500 writes per second of the reference load.
 const WRITE_INTERVAL: Duration = Duration::from_millis(16);
+/// Number of clients that read nodes.
 const READERS: usize = 5;
+/// Interval between reads of one node.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval between reads of a list page.
 const PAGE_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval between reads of the status of a service without other load.
+const STATUS_INTERVAL: Duration = Duration::from_millis(5);
+/// Milliseconds of validity of a token.
 const TOKEN_MS: u64 = 3_600_000;
+
+/// An encoded HTTP request.
+type Request = Vec<u8>;
 
 /// Requests that clients send in turn, at a constant rate.
 #[derive(Clone)]
@@ -30,7 +39,7 @@ pub struct Workload {
     pub name: &'static str,
     interval: Duration,
     /// Requests of each client, in the order in which it sends them.
-    requests_by_client: Arc<Vec<Vec<Vec<u8>>>>,
+    requests_by_client: Arc<Vec<Vec<Request>>>,
     /// A lasting connection for each client, because a client with a valid token is exempt from the
     /// limits for unknown addresses. (S27)
     connections: Arc<Mutex<Vec<BlockingConnection>>>,
@@ -47,8 +56,12 @@ pub fn status_workload(environment: &Environment) -> anyhow::Result<Vec<Workload
         &environment.keys.token("operator")?,
         "",
     );
-    let interval = Duration::from_millis(5);
-    Ok(vec![Workload::new("status", interval, vec![vec![request]])])
+    let requests_by_client = vec![vec![request]];
+    Ok(vec![Workload::new(
+        "status",
+        STATUS_INTERVAL,
+        requests_by_client,
+    )])
 }
 
 /// Returns workloads with an eighth of the reference load: reads and writes of nodes. (G10)
@@ -77,7 +90,7 @@ pub fn eighth_of_reference_load(environment: &Environment) -> anyhow::Result<Vec
 }
 
 /// Returns two heartbeats of a node with different labels. Sent in turn, each of them is a change.
-fn heartbeat_requests(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
+fn heartbeat_requests(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Request>> {
     let scope = Scope::Agent(node.clone());
     let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
     let path = format!("/v1/nodes/{node}/heartbeat");
@@ -92,7 +105,7 @@ fn heartbeat_requests(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Ve
 }
 
 impl Workload {
-    fn new(name: &'static str, interval: Duration, requests_by_client: Vec<Vec<Vec<u8>>>) -> Self {
+    fn new(name: &'static str, interval: Duration, requests_by_client: Vec<Vec<Request>>) -> Self {
         Self {
             name,
             interval,
@@ -124,6 +137,7 @@ impl Workload {
             let number = latencies.len();
             let client = number % connections.len();
             let requests = &self.requests_by_client[client];
+            // Each client sends its own requests in turn.
             let request = &requests[number / connections.len() % requests.len()];
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             connections[client].send(request)?;
@@ -138,5 +152,5 @@ impl Workload {
 pub fn percentile_99(latencies: &mut Latencies) -> anyhow::Result<f64> {
     latencies.sort_unstable();
     let latency = latencies.get(latencies.len() * 99 / 100);
-    Ok(latency.context("nothing was asked")?.as_secs_f64() * 1_000.0)
+    Ok(latency.context("no request was sent")?.as_secs_f64() * 1_000.0)
 }

@@ -6,7 +6,7 @@ use hayward_service::invariants::{Invariants, RuleStatus};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant_finding::Evidence;
 
-use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, UnhealthyNode, Waiting};
+use super::super::facts::{BlockedNode, Disk, Lag, NodeFacts, Replica, UnhealthyNode, WaitingWork};
 use super::super::render;
 use super::*;
 use crate::output::Renderer;
@@ -70,6 +70,7 @@ fn service(name: &'static str) -> ServiceFacts {
     }
 }
 
+/// Returns the facts of a healthy fleet. One of its nodes is varied off, and one is drained.
 fn healthy_facts() -> Facts {
     let names = [
         "job-converter",
@@ -83,7 +84,7 @@ fn healthy_facts() -> Facts {
         services: names.map(service).into(),
         nodes: Ok(NodeFacts {
             healthy: 4,
-            off: 1,
+            varied_off: 1,
             drains: 1,
             ..NodeFacts::default()
         }),
@@ -108,7 +109,7 @@ fn facts_with_problem(problem: NodeProblem) -> Facts {
 
 fn facts_with_wait(ms: u64) -> Facts {
     let mut facts = healthy_facts();
-    facts.waiting = Ok(vec![Waiting {
+    facts.waiting = Ok(vec![WaitingWork {
         work: "job_1".to_owned(),
         user: "ann".to_owned(),
         since: Timestamp::default(),
@@ -129,8 +130,8 @@ fn add_replica(facts: &mut Facts, status: Result<Status, String>) {
     first_service(facts).replicas.push(Replica { url, status });
 }
 
-/// Returns a fleet in which one rule of the first service is not checked. The service has this
-/// uptime, and tried to check the rule at 500,000 ms. `change` changes its status (I2).
+/// Returns a fleet in which the rule I2 of the first service is not checked. The service has this
+/// uptime, and last tried to check the rule at 500,000 ms. `change` changes the state of the rule.
 fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     facts_with(|it| {
         first_service(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
@@ -143,6 +144,11 @@ fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus
 
 fn first_service(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
+}
+
+fn service_named<'a>(facts: &'a mut Facts, name: &str) -> &'a mut ServiceFacts {
+    let mut services = facts.services.iter_mut();
+    services.find(|it| it.name == name).unwrap()
 }
 
 fn connection_refused() -> String {
@@ -302,7 +308,7 @@ fn nodes_waits_and_disks_are_findings() {
     assert_findings("a disk here", &full, &expected);
     assert_none_found("no disk here", &facts_with(|it| it.disk = None));
     let blocked = facts_with(|it| {
-        it.blocked = Ok(vec![Blocked {
+        it.blocked = Ok(vec![BlockedNode {
             node: "n1".to_owned(),
             cause: "disk".to_owned(),
             automatic: true,
@@ -318,7 +324,7 @@ fn an_unreadable_list_is_a_finding_unless_its_service_is_down() {
     let expected = [(Kind::Unchecked, "node-status")];
     assert_findings("of a service that answers", &forbidden, &expected);
     let down = facts_with(|it| {
-        it.services[3].status = Err(connection_refused());
+        service_named(it, "node-status").status = Err(connection_refused());
         it.nodes = Err(connection_refused());
     });
     let expected = [(Kind::Unreachable, "node-status")];
@@ -329,7 +335,7 @@ fn an_unreadable_list_is_a_finding_unless_its_service_is_down() {
 fn the_most_severe_finding_is_first() {
     let both = facts_with(|it| {
         first_service(it).clock_ahead_ms = Some(60_000);
-        it.services[1].status = Err(connection_refused());
+        service_named(it, "rm-scheduler").status = Err(connection_refused());
     });
     let expected = [
         (Kind::Unreachable, "rm-scheduler"),

@@ -28,13 +28,13 @@ fn render(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
     let mut text = String::new();
     if let Some(service) = &forecast.silent {
         let warning = format!(
-            "{} is silent: until it is heard, nothing moves",
+            "{} does not answer: nothing moves until it does",
             sanitize(service)
         );
         text += &(renderer.paint(&warning, Tone::Warning) + "\n");
     }
     match forecast.drains.iter().find(|it| it.node == *node) {
-        None => text += "this rm-scheduler cannot tell what stands there\n",
+        None => text += "this version of rm-scheduler does not preview drains\n",
         Some(drain) => text += &preview_text(drain, renderer),
     }
     text
@@ -43,7 +43,7 @@ fn render(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
 fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     let DrainPreview { node, total, .. } = drain;
     if *total == 0 {
-        return format!("nothing stands on {node}: it would be empty at once\n");
+        return format!("no work is on {node}: the drain would end at once\n");
     }
     let allocations = format_count(*total, "allocation");
     let mut text = format!("{allocations} on {node}\n");
@@ -95,11 +95,11 @@ fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
         "time to end",
     ];
     let mut table = Table::new(header).align_right(&[2, 3, 5, 6]);
-    let have_equal_result = |left: &DrainMove, right: &DrainMove| {
+    let have_same_outcome = |left: &DrainMove, right: &DrainMove| {
         (&left.work, left.order, &left.to, left.why_not)
             == (&right.work, right.order, &right.to, right.why_not)
     };
-    for group in moves.chunk_by(have_equal_result) {
+    for group in moves.chunk_by(have_same_outcome) {
         let first_move = &group[0];
         let destination = match (&first_move.to, &first_move.why_not) {
             (Some(node), _) => node.as_str().into(),

@@ -52,7 +52,7 @@ pub fn render(view: &DrainView, renderer: &Renderer) -> String {
         facts.add("work", summary);
     }
     let containers = view.containers.map(|count| count.to_string());
-    let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
+    let containers = containers.unwrap_or_else(|| "not known yet".to_owned());
     facts.add("containers", containers);
     let mut text = facts.render(renderer);
     let blockers = view.moves.as_ref().map(|moves| &moves.blockers[..]);

@@ -1,68 +1,12 @@
-//! Describes reasons as text: what would unblock work, and what was preempted for which work.
+//! Describes preemptions from their receipts: what left, for which work, the cost, and the result.
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::launch::ENGINE;
-use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
+use hayward_vocabulary::{Outcome, Receipt, WorkId, plural};
 
-use super::format::{format_bytes, format_count, format_duration, sanitize};
+use super::format::{format_count, format_duration, sanitize};
 
-fn format_quanta(number: u64) -> String {
-    match number {
-        1 => "1 quantum".to_owned(),
-        number => format!("{number} quanta"),
-    }
-}
-
-/// Describes the smallest change that would let one more process start, as an instruction.
-pub fn describe_unblock(change: &Unblock) -> String {
-    match change {
-        Unblock::Wait {
-            leaving_processes: 0,
-        } => "wait: room is kept for it".to_owned(),
-        Unblock::Wait {
-            leaving_processes: 1,
-        } => "wait: a process that is leaving makes room".to_owned(),
-        Unblock::Wait { leaving_processes } => {
-            format!("wait: {leaving_processes} processes that are leaving make room")
-        }
-        Unblock::FreeRoom {
-            node,
-            quanta: missing,
-        } => {
-            format!("free {} more on {node}", format_quanta(*missing))
-        }
-        Unblock::RaiseAllotment { bytes: amount } => {
-            format!("raise its owner's allotment by {}", format_bytes(*amount))
-        }
-        Unblock::AskForLess { quanta: limit } => {
-            format!("ask for at most {} a process", format_quanta(*limit))
-        }
-        Unblock::AddNode { quanta: size } => {
-            format!("add a node of at least {}", format_quanta(*size))
-        }
-        Unblock::OfferResource { name } => match name.strip_prefix("mount:") {
-            Some(mount) => format!("list {mount} in `mounts` of its pool in the policy"),
-            None if name == ENGINE => "add a node whose agent has a container engine".to_owned(),
-            None => format!("add a node that offers {name}"),
-        },
-        Unblock::OpenNode { node } => {
-            format!("let {node} take work again: unblock it, vary it on, or bring it back")
-        }
-        Unblock::ListNode { node } => format!("put {node} into its list of machines"),
-        Unblock::RaiseShare { quanta: amount } => {
-            format!("give its class {} more", format_quanta(*amount))
-        }
-        Unblock::RaisePreemptionBudget { user, percent } => {
-            let scope = if *user { "user" } else { "pool" };
-            format!("wait, or set `preemption_{scope}_percent_per_hour` of the policy to {percent}")
-        }
-        Unblock::NameClass => "name a class that may serve it".to_owned(),
-        Unblock::Unknown => "something this version of the command has no words for".to_owned(),
-    }
-}
-
-/// Groups receipts by round, victim and beneficiary.
+/// Groups receipts by round, victim and beneficiary, the newest round first.
 fn group_receipts(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
     let mut groups: BTreeMap<_, Vec<&Receipt>> = BTreeMap::new();
     for receipt in receipts {
@@ -77,15 +21,16 @@ fn group_receipts(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
 }
 
 /// Describes the preemptions of a piece of work, and the preemptions for it, the newest first.
-pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
-    let sentence = |group: Vec<&Receipt>| {
+pub fn describe_preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
+    let describe_group = |group: Vec<&Receipt>| {
         let first = group.first()?;
         let (processes, lost) = (process_text(&group), lost_text(&group));
+        // The work is either the victim of the group, or its beneficiary.
         let text = if first.work == *work {
-            let beneficiary_text = beneficiary_text(first);
             format!(
-                "lost {processes} in round {}{beneficiary_text}, {lost} of work",
-                first.round
+                "lost {processes} in round {}{}, {lost} of work",
+                first.round,
+                beneficiary_text(first)
             )
         } else {
             format!(
@@ -95,25 +40,26 @@ pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         };
         Some(format!("{text}{}", outcome_text(&group)))
     };
-    let mut all: Vec<String> = group_receipts(receipts)
+    let mut sentences: Vec<String> = group_receipts(receipts)
         .into_iter()
-        .filter_map(sentence)
+        .filter_map(describe_group)
         .collect();
-    // The list contains whole rounds. Only a round that alone exceeds the limit is cut.
+    // A response never contains part of a round, unless one round alone exceeds the limit. A full
+    // response with a single round may therefore be incomplete.
     if let (Receipt::MAX_SHOWN, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
     {
         let round = last.round;
-        all.push(format!(
+        sentences.push(format!(
             "`hayward rounds {round}` says whether there were more"
         ));
     }
-    all
+    sentences
 }
 
 /// Describes the preemptions of one round.
-pub fn preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
-    let sentence = |group: Vec<&Receipt>| {
+pub fn describe_preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
+    let describe_group = |group: Vec<&Receipt>| {
         let first = group.first()?;
         Some(format!(
             "{} of {} lost {}{}, {} of work{}",
@@ -127,17 +73,15 @@ pub fn preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
     };
     group_receipts(receipts)
         .into_iter()
-        .filter_map(sentence)
+        .filter_map(describe_group)
         .collect()
 }
 
 fn process_text(group: &[&Receipt]) -> String {
-    match group.len() {
-        1 => "1 process".to_owned(),
-        number => format!("{number} processes"),
-    }
+    plural::processes(group.len() as u64)
 }
 
+/// Returns the total time of work that the processes lost.
 fn lost_text(group: &[&Receipt]) -> String {
     let lost = group.iter().map(|receipt| receipt.lost_ms);
     format_duration(lost.fold(0, u64::saturating_add))
@@ -151,9 +95,10 @@ fn beneficiary_text(receipt: &Receipt) -> String {
     }
 }
 
-/// Describes the result for the beneficiary. The text is empty if no work waits for it.
+/// Describes how many of the preempted places the beneficiary has used, and whether it may still
+/// use the others. The text is empty without a beneficiary.
 fn outcome_text(group: &[&Receipt]) -> String {
-    let several = group.len() > 1;
+    let has_several = group.len() > 1;
     let delays_ms: Vec<u64> = group
         .iter()
         .filter_map(|receipt| match receipt.outcome {
@@ -161,18 +106,18 @@ fn outcome_text(group: &[&Receipt]) -> String {
             _ => None,
         })
         .collect();
-    let first = delays_ms.iter().min().map(|first| format_duration(*first));
-    let started_text = first.map(|first| match (several, delays_ms.len()) {
-        (false, _) => format!("; it started {first} later"),
+    let shortest_delay = delays_ms.iter().min().map(|ms| format_duration(*ms));
+    let started_text = shortest_delay.map(|delay| match (has_several, delays_ms.len()) {
+        (false, _) => format!("; it started {delay} later"),
         (true, started_count) => {
-            format!("; it started in {started_count} of them, first {first} later")
+            format!("; it started in {started_count} of them, first {delay} later")
         }
     });
     let open_count = group
         .iter()
         .filter(|receipt| receipt.outcome == Outcome::Open)
         .count();
-    let open_text = match (open_count, several) {
+    let open_text = match (open_count, has_several) {
         (0, _) => None,
         (_, false) => Some("; it has not started yet".to_owned()),
         (open_count, true) => Some(format!(
@@ -180,7 +125,7 @@ fn outcome_text(group: &[&Receipt]) -> String {
             format_count(open_count as u64, "place")
         )),
     };
-    let other_end = group.iter().find_map(|receipt| match &receipt.outcome {
+    let other_outcome_text = group.iter().find_map(|receipt| match &receipt.outcome {
         Outcome::NotStarted { detail, .. } => Some(format!("; it did not start: {detail}")),
         Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
         _ => None,
@@ -189,7 +134,7 @@ fn outcome_text(group: &[&Receipt]) -> String {
         &started_text
             .into_iter()
             .chain(open_text)
-            .chain(other_end)
+            .chain(other_outcome_text)
             .collect::<String>(),
     )
 }
@@ -200,6 +145,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns the receipt of a process of `victim` that lost 1.6 s of work in round 17.
     fn receipt(victim: &str, number: u32, outcome: Outcome) -> Receipt {
         Receipt {
             round: 17,
@@ -230,7 +176,8 @@ mod tests {
             receipt("job_a", 1, started_after(400)),
             receipt("job_a", 2, Outcome::Open),
         ];
-        let texts = |work: &str| preemptions_of_work(&receipts, &WorkId::new(work).unwrap());
+        let texts =
+            |work: &str| describe_preemptions_of_work(&receipts, &WorkId::new(work).unwrap());
         assert_eq!(
             texts("job_a"),
             [
@@ -250,7 +197,7 @@ mod tests {
     #[test]
     fn a_truncated_list_names_the_command_that_shows_all() {
         let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::MAX_SHOWN];
-        let lines = preemptions_of_work(&receipts, &WorkId::new("job_a").unwrap());
+        let lines = describe_preemptions_of_work(&receipts, &WorkId::new("job_a").unwrap());
         assert!(
             lines[0].starts_with("lost 16 processes in round 17"),
             "{lines:?}"
@@ -260,12 +207,12 @@ mod tests {
 
     #[test]
     fn the_reason_is_named_when_a_beneficiary_did_not_start() {
-        let lapsed = Outcome::NotStarted {
+        let not_started = Outcome::NotStarted {
             at: Timestamp::from_unix_ms(2),
             detail: "job_b ended\u{1b} first".to_owned(),
         };
-        let lines = preemptions_in_round(&[
-            receipt("job_a", 1, lapsed),
+        let lines = describe_preemptions_in_round(&[
+            receipt("job_a", 1, not_started),
             receipt("job_c", 2, Outcome::NoBeneficiary),
             receipt("job_d", 3, started_after(90)),
         ]);
@@ -277,19 +224,6 @@ mod tests {
                 "job_c of ann lost 1 process because others are due more, 1.6s of work",
                 "job_d of ann lost 1 process for job_b of bob, 1.6s of work; it started 90ms later",
             ]
-        );
-    }
-
-    #[test]
-    fn every_unblock_is_an_instruction() {
-        assert_eq!(
-            describe_unblock(&Unblock::RaiseAllotment { bytes: 3 << 29 }),
-            "raise its owner's allotment by 1.5 GiB"
-        );
-        let node = NodeName::new("n1").unwrap();
-        assert_eq!(
-            describe_unblock(&Unblock::FreeRoom { node, quanta: 1 }),
-            "free 1 quantum more on n1"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! An administrator's connection to the saved or restored database. The database is the named one,
-//! or the private server of the state directory.
+//! Connects as administrator to the database that is backed up or restored. A flag or variable
+//! names the database. Without one, it is the private Postgres server of the state directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,8 @@ pub struct AdminAccess {
         hide_env_values = true
     )]
     pub admin_url: Option<String>,
-    /// File with that address: a password in it is then neither an argument nor in the environment.
+    /// File with that address. Its password then appears neither in the arguments nor in the
+    /// environment.
     #[arg(
         long,
         env = "HAYWARD_ADMIN_URL_FILE",
@@ -38,15 +39,17 @@ pub struct AdminAccess {
     pub keys: Option<PathBuf>,
 }
 
-/// A connection address with administrator rights, and the private server if there is one.
-pub struct Admin {
+/// A database that can be reached with administrator rights.
+pub struct AdminDatabase {
     pub url: String,
     /// True for the private server of the state directory.
-    pub private: bool,
+    pub is_private: bool,
+    /// The private server. `None` for a named database.
     server: Option<Embedded>,
 }
 
 impl AdminAccess {
+    /// Returns the keys directory.
     pub fn keys(&self, state: &Path) -> PathBuf {
         self.keys.clone().unwrap_or_else(|| state.join("keys"))
     }
@@ -67,7 +70,7 @@ impl AdminAccess {
     }
 
     /// Finds the database like [`find`](Self::find). Fails if there is none.
-    pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
+    pub async fn open(&self, state: &Path) -> anyhow::Result<AdminDatabase> {
         let admin = self.find(state).await?;
         admin.with_context(|| {
             format!(
@@ -80,14 +83,14 @@ impl AdminAccess {
 
     /// Finds the database. Starts the private server unless it already runs. Returns `None` if the
     /// state directory has no private server yet.
-    pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
+    pub async fn find(&self, state: &Path) -> anyhow::Result<Option<AdminDatabase>> {
         if let Some(url) = self.explicit_url()? {
             if let Some(warning) = unencrypted_database_warning(&url) {
-                note(&format!("anybody on the way can read this: {warning}"));
+                note(&format!("the connection is not encrypted: {warning}"));
             }
-            return Ok(Some(Admin {
+            return Ok(Some(AdminDatabase {
                 url,
-                private: false,
+                is_private: false,
                 server: None,
             }));
         }
@@ -99,23 +102,23 @@ impl AdminAccess {
 }
 
 /// Starts the private server of this state directory. Creates the server if it is missing.
-pub async fn start_private(state: &Path) -> anyhow::Result<Admin> {
+pub async fn start_private(state: &Path) -> anyhow::Result<AdminDatabase> {
     let server = Embedded::start(Settings::new(state.join("pg"))).await?;
-    Ok(Admin {
+    Ok(AdminDatabase {
         url: server.url(PRIVATE_DATABASE),
-        private: true,
+        is_private: true,
         server: Some(server),
     })
 }
 
-impl Admin {
+impl AdminDatabase {
     pub async fn connect(&self) -> anyhow::Result<PgConnection> {
         let connection = hayward_postgres::connect_one(&self.url).await;
         connection.context("cannot reach the database as its administrator")
     }
 
     /// Connects to the database. Returns `None` if the server has no such database.
-    pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
+    pub async fn connect_if_exists(&self) -> anyhow::Result<Option<PgConnection>> {
         let connection = hayward_postgres::connect_if_exists(&self.url).await;
         connection.context("cannot reach the database as its administrator")
     }
@@ -130,8 +133,9 @@ impl Admin {
 
 /// Returns the major version of the server.
 pub async fn server_version(connection: &mut PgConnection) -> anyhow::Result<u32> {
-    let number = "select current_setting('server_version_num')::int4";
-    let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
+    let query = "select current_setting('server_version_num')::int4";
+    // The number of version 15.8 is 150008.
+    let number: i32 = sqlx::query_scalar(query).fetch_one(connection).await?;
     Ok(u32::try_from(number).unwrap_or(0) / 10_000)
 }
 

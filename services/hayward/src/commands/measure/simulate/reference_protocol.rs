@@ -1,5 +1,6 @@
-//! `hayward simulate protocol`: runs a reference protocol and prints our figures next to the
-//! published ones. The protocols are A (inflation), B (defragmentation) and C (batch).
+//! `hayward simulate protocol`: runs a reference protocol and prints its figures next to the
+//! published ones. The protocols are A (inflation), B (defragmentation) and C (batch). This file
+//! has protocol C.
 
 use std::path::{Path, PathBuf};
 
@@ -16,24 +17,24 @@ use crate::output::{Output, Table, print};
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Protocol {
-    /// Inflation: how much of the gpus is given out when pods ask for 130 % of them
-    A(packing::Inflation),
-    /// Defragmentation: how many large nodes become whole for how few moves
-    B(packing::Defragmentation),
-    /// Batch: policies over recorded batch workloads
-    C(Batch),
+    /// Inflation: the part of the GPUs that is allocated when pods request 130 % of them
+    A(packing::InflationArguments),
+    /// Defragmentation: the number of large nodes that become empty by moving few pods
+    B(packing::DefragmentationArguments),
+    /// Batch: policies compared on recorded batch workloads
+    C(BatchArguments),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Batch {
+pub struct BatchArguments {
     /// The folder that holds `kth1996` and `gaia2014`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only these policies, as `simulate --policy` names them. Default: all with published
-    /// figures, and the planner of real fleets (`even`, `even-weighted`) next to the fluid model.
+    /// Run only this policy, by its name in `simulate --policy`. May be repeated. Default: all
+    /// policies with published figures, and the planner of real fleets (`even`, `even-weighted`).
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
-    /// Only this trace. Default: all.
+    /// Run only this trace. Default: all.
     #[arg(long, value_name = "NAME")]
     pub trace: Option<String>,
 }
@@ -55,7 +56,7 @@ struct BatchRow {
 }
 
 /// Refuses an unknown name, because an empty table would hide a typing error.
-fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
+fn check_names(batch: &BatchArguments, rows: &[Row]) -> anyhow::Result<()> {
     for name in &batch.policy {
         if Baseline::find_by_name(name).is_none() {
             let known: Vec<String> = ALL.iter().map(ToString::to_string).collect();
@@ -73,10 +74,11 @@ fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
+fn run_batch(out: Output, batch: &BatchArguments) -> anyhow::Result<()> {
     let rows = published_figures::batch_rows();
     check_names(batch, &rows)?;
     let mut results = Vec::new();
+    // Rows of one trace are neighbours, so each trace is loaded once.
     let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
     for row in rows {
         let is_wanted = batch.trace.as_ref().is_none_or(|name| name == row.trace);
@@ -119,10 +121,11 @@ fn selected_policies(row: &Row, names: &[String]) -> Vec<PolicyArg> {
         .chain(model.and_then(Baseline::planner_equivalent));
     candidates
         .filter(|it| names.is_empty() || names.contains(&it.to_string()))
-        .map(PolicyArg::Yardstick)
+        .map(PolicyArg::Baseline)
         .collect()
 }
 
+/// Loads the jobs and nodes of one trace.
 fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
     let jobs = folder.join("jobs.csv.gz");
     let folder_name = || folder.display().to_string();
@@ -171,6 +174,7 @@ fn render_table(results: &[BatchRow], out: Output) -> String {
         summary,
     } in results
     {
+        // The published figure follows in parentheses.
         let cell = |own: f64, published: Option<f64>, decimals: usize| {
             let published = published.map_or("-".to_owned(), |published| {
                 format!("{published:.decimals$}")

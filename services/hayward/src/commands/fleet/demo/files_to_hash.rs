@@ -1,4 +1,4 @@
-//! The files to hash, and their division between the users.
+//! Selects the files that the demonstration hashes, and divides them between the users.
 
 use std::collections::HashMap;
 use std::fs::Permissions;
@@ -6,6 +6,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+
+/// Mode bit: other accounts may read a file.
+const OTHERS_READ: u32 = 0o4;
+/// Mode bit: other accounts may enter a folder.
+const OTHERS_ENTER: u32 = 0o1;
 
 /// One user's part of the files.
 pub struct UserFiles {
@@ -51,26 +56,28 @@ pub fn list_files(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns files that every account can read, because an agent of root runs work under an account
-/// without rights. Files that other accounts cannot read are copied into `folder`.
+/// Returns files that every account can read. Files that other accounts cannot read are copied into
+/// `folder`. This is needed for root only: an agent of root runs work under an unprivileged
+/// account.
 pub fn make_readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let is_root = std::fs::metadata(folder)?.uid() == 0;
     let mut cache = HashMap::new();
-    let mut all = Vec::with_capacity(files.len());
+    let mut readable_files = Vec::with_capacity(files.len());
     for (index, file) in files.into_iter().enumerate() {
         let is_readable = !is_root
-            || others_have_right(&file, 0o4)? && others_can_enter(file.parent(), &mut cache)?;
+            || others_have_right(&file, OTHERS_READ)?
+                && others_can_enter(file.parent(), &mut cache)?;
         if is_readable {
-            all.push(file);
+            readable_files.push(file);
             continue;
         }
         let copy = folder.join(index.to_string());
         std::fs::copy(&file, &copy).with_context(|| format!("cannot copy {}", file.display()))?;
         std::fs::set_permissions(&copy, Permissions::from_mode(0o644))?;
-        all.push(copy);
+        readable_files.push(copy);
     }
-    Ok(all)
+    Ok(readable_files)
 }
 
 /// Returns true if other accounts can enter this folder and all its parents.
@@ -84,7 +91,8 @@ fn others_can_enter(
     if let Some(can_enter) = cache.get(folder) {
         return Ok(*can_enter);
     }
-    let can_enter = others_have_right(folder, 0o1)? && others_can_enter(folder.parent(), cache)?;
+    let can_enter =
+        others_have_right(folder, OTHERS_ENTER)? && others_can_enter(folder.parent(), cache)?;
     cache.insert(folder.to_owned(), can_enter);
     Ok(can_enter)
 }
@@ -108,25 +116,28 @@ fn find_repository() -> anyhow::Result<PathBuf> {
 /// Divides the files between the users Ada and Ben. Ada gets two thirds, because her class has
 /// twice the weight. Both jobs end at about the same time.
 pub fn divide(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let files_of = |for_ben: bool| {
+    // Ben gets every third file.
+    let files_of = |is_ben: bool| {
         let part = files
             .iter()
             .enumerate()
-            .filter(|(index, _)| (index % 3 == 2) == for_ben);
+            .filter(|(index, _)| (index % 3 == 2) == is_ben);
         part.map(|(_, file)| file.clone()).collect()
     };
     (files_of(false), files_of(true))
 }
 
-/// Returns the pause of each task in milliseconds, so that a dozen processes take about fifteen
-/// seconds for all files. Returns 0 for many files.
+/// Returns the pause of each task in milliseconds, so that twelve processes take about fifteen
+/// seconds for all files. Returns 0 for many files, whose pauses would be too short to see.
 pub fn default_pause_ms(files: usize) -> u64 {
     const TOTAL_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;
+    const MIN_PAUSE_MS: u64 = 20;
+    const MAX_PAUSE_MS: u64 = 2_000;
     let pause_ms = TOTAL_MS * PROCESSES / (files as u64).max(1);
-    if pause_ms < 20 {
+    if pause_ms < MIN_PAUSE_MS {
         0
     } else {
-        pause_ms.min(2_000)
+        pause_ms.min(MAX_PAUSE_MS)
     }
 }

@@ -14,16 +14,16 @@ fn hayward(arguments: &[&str], state: &std::path::Path) -> Output {
     command.output().expect("the program can be started")
 }
 
-fn text(bytes: &[u8]) -> String {
+fn to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
-fn help_names_the_commands_and_hides_those_for_machines() {
+fn help_lists_the_commands_and_hides_internal_ones() {
     let dir = tempfile::tempdir().unwrap();
     let result = hayward(&["--help"], dir.path());
     assert!(result.status.success());
-    let help = text(&result.stdout);
+    let help = to_text(&result.stdout);
     for expected in [
         "up",
         "submit",
@@ -38,7 +38,7 @@ fn help_names_the_commands_and_hides_those_for_machines() {
     }
     assert!(!help.contains("node-agent"), "{help}");
     let result = hayward(&["submit", "--help"], dir.path());
-    assert!(result.status.success() && text(&result.stdout).contains("{task}"));
+    assert!(result.status.success() && to_text(&result.stdout).contains("{task}"));
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn the_name_of_a_link_selects_the_program() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_hayward"), &link).unwrap();
         let result = Command::new(&link).arg("--help").env_clear().output();
         let result = result.unwrap();
-        let help = text(&result.stdout);
-        assert!(result.status.success(), "{}", text(&result.stderr));
+        let help = to_text(&result.stdout);
+        assert!(result.status.success(), "{}", to_text(&result.stderr));
         assert!(help.contains(setting), "{name}: {help}");
     }
 }
@@ -64,7 +64,7 @@ fn a_shell_gets_a_completion_script() {
     for shell in ["bash", "zsh", "fish"] {
         let result = hayward(&["completion", shell], dir.path());
         assert!(
-            result.status.success() && text(&result.stdout).contains("timeline"),
+            result.status.success() && to_text(&result.stdout).contains("timeline"),
             "{shell}"
         );
     }
@@ -79,9 +79,9 @@ fn groups_need_a_user_and_a_valid_name() {
         hayward(&[&all, arguments].concat(), dir.path())
     };
     let good = prepare(&["--user", "ann", "--group", "dev", "--group", "ops"]);
-    assert!(good.status.success(), "{}", text(&good.stderr));
+    assert!(good.status.success(), "{}", to_text(&good.stderr));
     let bad = prepare(&["--user", "ann", "--group", "a b"]);
-    assert!(!bad.status.success() && text(&bad.stderr).contains("group \"a b\" must have"));
+    assert!(!bad.status.success() && to_text(&bad.stderr).contains("group \"a b\" must have"));
     for arguments in [
         &["--group", "dev"][..],
         &["--no-groups"],
@@ -103,7 +103,7 @@ fn invalid_arguments_end_with_status_2() {
         let result = hayward(arguments, dir.path());
         assert_eq!(result.status.code(), Some(2), "{arguments:?}");
         assert!(
-            result.stdout.is_empty() && text(&result.stderr).contains("error:"),
+            result.stdout.is_empty() && to_text(&result.stderr).contains("error:"),
             "{arguments:?}"
         );
     }
@@ -121,7 +121,7 @@ fn a_missing_fleet_gives_the_command_that_starts_one() {
         &["policy", "show"],
     ] {
         let result = hayward(arguments, dir.path());
-        let output = text(&result.stderr);
+        let output = to_text(&result.stderr);
         assert_eq!(result.status.code(), Some(1), "{arguments:?}: {output}");
         assert!(result.stdout.is_empty(), "{arguments:?}");
         assert!(
@@ -143,17 +143,18 @@ fn a_saved_round_is_replayed_without_a_fleet() {
         "/../rm-scheduler/tests/rounds/room-after-a-newcomer.json"
     );
     let result = hayward(&["replay", saved], dir.path());
-    let output = text(&result.stdout);
-    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    let output = to_text(&result.stdout);
+    assert_eq!(result.status.code(), Some(0), "{}", to_text(&result.stderr));
     assert!(output.contains("the same plan, to the byte"), "{output}");
 
+    // A changed node in the recorded plan makes the two plans differ.
     let recorded = std::fs::read_to_string(saved).unwrap();
     let (inputs, plan) = recorded.split_once("\"plan\":").unwrap();
     let plan = plan.replacen("\"node\":\"node-", "\"node\":\"elsewhere-", 1);
     let other = dir.path().join("other.json");
     std::fs::write(&other, format!("{inputs}\"plan\":{plan}")).unwrap();
     let result = hayward(&["replay", other.to_str().unwrap()], dir.path());
-    let output = text(&result.stdout);
+    let output = to_text(&result.stdout);
     assert_eq!(result.status.code(), Some(1));
     assert!(
         output.contains("/grants/0/node: recorded \"elsewhere-"),
@@ -176,7 +177,7 @@ fn an_unreachable_service_is_named() {
         .env("HAYWARD_JOB_CONVERTER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let output = text(&result.stderr);
+    let output = to_text(&result.stderr);
     assert_eq!(result.status.code(), Some(1));
     assert!(
         output.contains("cannot reach GET") && output.contains("hayward status"),
@@ -187,10 +188,10 @@ fn an_unreachable_service_is_named() {
 /// Answers one request with this body. Returns the first line of the request.
 fn respond_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
-        let (stream, _) = listener.accept().expect("a caller");
+        let (stream, _) = listener.accept().expect("a client connects");
         let mut reader = BufReader::new(&stream);
         let mut request_line = String::new();
-        reader.read_line(&mut request_line).expect("a request");
+        reader.read_line(&mut request_line).expect("a request line");
         let mut line = String::from("more");
         while !line.trim().is_empty() {
             line.clear();
@@ -201,8 +202,12 @@ fn respond_once(listener: std::net::TcpListener, body: String) -> std::thread::J
              content-length: {}\r\n\r\n",
             body.len()
         );
-        (&stream).write_all(response_head.as_bytes()).expect("sent");
-        (&stream).write_all(body.as_bytes()).expect("sent");
+        (&stream)
+            .write_all(response_head.as_bytes())
+            .expect("the response is sent");
+        (&stream)
+            .write_all(body.as_bytes())
+            .expect("the response is sent");
         request_line
     })
 }
@@ -226,8 +231,8 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         .env("HAYWARD_RM_SCHEDULER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let output = text(&result.stdout);
-    assert!(result.status.success(), "{}", text(&result.stderr));
+    let output = to_text(&result.stdout);
+    assert!(result.status.success(), "{}", to_text(&result.stderr));
     assert!(output.contains("no host large enough") && output.contains("the largest node has 4"));
     assert!(
         requested
@@ -236,13 +241,13 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
             .starts_with("GET /v1/verdicts/wp_7.1 ")
     );
     let pool = hayward(&["explain", "wp_7"], dir.path());
-    assert!(text(&pool.stderr).contains("`hayward pool show wp_7`"));
+    assert!(to_text(&pool.stderr).contains("`hayward pool show wp_7`"));
 }
 
 #[test]
 fn the_help_of_node_off_states_that_services_stay() {
     let dir = tempfile::tempdir().unwrap();
-    let help = text(&hayward(&["node", "off", "--help"], dir.path()).stdout);
+    let help = to_text(&hayward(&["node", "off", "--help"], dir.path()).stdout);
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains("services and reservations stay there"),
@@ -257,8 +262,8 @@ fn settings_are_checked_without_starting_anything() {
         &["config", "check", "rm-scheduler", "--round-min-ms", "20"],
         dir.path(),
     );
-    assert!(good.status.success(), "{}", text(&good.stderr));
-    assert!(text(&good.stdout).contains("settings of rm-scheduler are good"));
+    assert!(good.status.success(), "{}", to_text(&good.stderr));
+    assert!(to_text(&good.stdout).contains("settings of rm-scheduler are good"));
     for (arguments, name) in [
         (
             &["config", "check", "blocklist", "--no-such-thing", "1"][..],
@@ -272,13 +277,13 @@ fn settings_are_checked_without_starting_anything() {
         let bad = hayward(arguments, dir.path());
         assert_eq!(bad.status.code(), Some(1), "{arguments:?}");
         assert!(
-            text(&bad.stderr).contains(name),
+            to_text(&bad.stderr).contains(name),
             "{arguments:?}: {}",
-            text(&bad.stderr)
+            to_text(&bad.stderr)
         );
     }
     let help = hayward(&["config", "check", "job-converter", "--help"], dir.path());
-    assert!(help.status.success() && text(&help.stdout).contains("HAYWARD_RM_SCHEDULER_URL"));
+    assert!(help.status.success() && to_text(&help.stdout).contains("HAYWARD_RM_SCHEDULER_URL"));
     let named = hayward(&["config", "check", "nothing"], dir.path());
     assert_eq!(named.status.code(), Some(2));
 }
@@ -289,7 +294,7 @@ fn a_file_with_a_wrong_field_is_refused_without_a_request() {
     let file = dir.path().join("job.yaml");
     std::fs::write(&file, "command: [echo]\ntaks: {count: 2}\n").unwrap();
     let result = hayward(&["submit", "--file", file.to_str().unwrap()], dir.path());
-    let output = text(&result.stderr);
+    let output = to_text(&result.stderr);
     assert_eq!(result.status.code(), Some(1));
     assert!(
         output.contains("job.yaml") && output.contains("taks"),
@@ -297,7 +302,7 @@ fn a_file_with_a_wrong_field_is_refused_without_a_request() {
     );
 }
 
-/// Writes a policy with three faults, and one without.
+/// Writes a valid policy and a policy with three faults. Returns the paths of the two files.
 fn write_policies(dir: &std::path::Path) -> (String, String) {
     let good = "pools: {default: {}, gpu: {parent: default, pattern: 'gpu-[0-9]+'}}\nclasses:\n  \
                 base: {abstract: true, policy: FAIR_SHARE, pool: default}\n  \
@@ -320,18 +325,21 @@ fn a_policy_is_checked_without_a_fleet() {
     let dir = tempfile::tempdir().unwrap();
     let (good, bad) = write_policies(dir.path());
     let result = hayward(&["policy", "check", &good], dir.path());
-    assert!(result.status.success(), "{}", text(&result.stderr));
-    assert!(text(&result.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)"));
-    assert!(text(&result.stderr).contains("/classes/fast/cap: is accepted and has no effect"));
+    assert!(result.status.success(), "{}", to_text(&result.stderr));
+    assert!(
+        to_text(&result.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)")
+    );
+    assert!(to_text(&result.stderr).contains("/classes/fast/cap: is accepted and has no effect"));
 
     let result = hayward(&["policy", "check", &bad], dir.path());
     assert_eq!(result.status.code(), Some(1));
-    let output = text(&result.stderr);
+    let output = to_text(&result.stderr);
     let lines: Vec<&str> = output.lines().collect();
     assert!(
         lines[0].contains("bad.yaml: the policy has 3 fault(s)"),
         "{output}"
     );
+    // Each fault is on a line of its own, after the summary.
     for (line, start) in [
         (1, "  /classes/fast/pol: unknown field"),
         (2, "  /classes/fast/weight: must be at least 1"),
@@ -346,7 +354,7 @@ fn a_policy_is_checked_without_a_fleet() {
 }
 
 #[test]
-fn stanza_files_are_imported_without_a_fleet() {
+fn the_configuration_of_ducc_is_imported_without_a_fleet() {
     let dir = tempfile::tempdir().unwrap();
     let samples = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -365,12 +373,12 @@ fn stanza_files_are_imported_without_a_fleet() {
         &properties,
     ];
     let result = hayward(&arguments, dir.path());
-    assert!(result.status.success(), "{}", text(&result.stderr));
-    assert!(text(&result.stderr).contains("village.properties:6: ducc.rm.node.stability"));
+    assert!(result.status.success(), "{}", to_text(&result.stderr));
+    assert!(to_text(&result.stderr).contains("village.properties:6: ducc.rm.node.stability"));
     let written = dir.path().join("village.yaml");
     std::fs::write(&written, &result.stdout).unwrap();
     let result = hayward(&["policy", "check", written.to_str().unwrap()], dir.path());
-    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(result.status.success(), "{}", to_text(&result.stderr));
 
     let broken = dir.path().join("broken.classes");
     let stanzas = std::fs::read_to_string(&classes).unwrap();
@@ -384,5 +392,5 @@ fn stanza_files_are_imported_without_a_fleet() {
     ];
     let result = hayward(&arguments, dir.path());
     assert_eq!(result.status.code(), Some(1));
-    assert!(text(&result.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
+    assert!(to_text(&result.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
 }

@@ -1,9 +1,10 @@
-//! Parses amounts as people write them: `2G`, `1.5`, `10m`. The result is an integer, and a
-//! fraction is parsed digit by digit without floating point. (D6)
+//! Parses flag values: sizes (`2G`), CPUs (`1.5`), durations (`10m`) and `NAME=VALUE` pairs.
+//!
+//! Amounts are integers. A fraction is parsed digit by digit without floating point. (D6)
 
-/// A text that is not an amount.
+/// A flag value that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAmount {
+pub enum InvalidValue {
     #[error("{0:?} is not a size; write bytes, or a number with K, M, G or T, as in 1.5G")]
     Size(String),
     #[error("{0:?} is not an amount of cpu; write 2, 1.5 or 250m")]
@@ -15,8 +16,8 @@ pub enum BadAmount {
 }
 
 /// Parses bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
-pub fn parse_bytes(text: &str) -> Result<u64, BadAmount> {
-    let invalid = || BadAmount::Size(text.to_owned());
+pub fn parse_bytes(text: &str) -> Result<u64, InvalidValue> {
+    let invalid = || InvalidValue::Size(text.to_owned());
     let (number, unit) = split_unit(text);
     let unit = unit.to_ascii_uppercase();
     let letter = unit.strip_suffix('B').unwrap_or(&unit);
@@ -33,36 +34,36 @@ pub fn parse_bytes(text: &str) -> Result<u64, BadAmount> {
         _ => return Err(invalid()),
     };
     // The result is rounded down to whole bytes.
-    multiply(number, factor)
+    multiply_decimal(number, factor)
         .filter(|_| factor > 1 || !number.contains('.'))
         .ok_or_else(invalid)
 }
 
 /// Parses a number of CPUs. Returns thousandths of a CPU.
-pub fn parse_cpu_milli(text: &str) -> Result<u64, BadAmount> {
-    let invalid = || BadAmount::Cpu(text.to_owned());
+pub fn parse_cpu_milli(text: &str) -> Result<u64, InvalidValue> {
+    let invalid = || InvalidValue::Cpu(text.to_owned());
     match split_unit(text) {
-        (number, "") => multiply(number, 1000).ok_or_else(invalid),
-        (number, "m") if !number.contains('.') => multiply(number, 1).ok_or_else(invalid),
+        (number, "") => multiply_decimal(number, 1000).ok_or_else(invalid),
+        (number, "m") if !number.contains('.') => multiply_decimal(number, 1).ok_or_else(invalid),
         _ => Err(invalid()),
     }
 }
 
 /// Parses a duration. Returns milliseconds. A number without a unit is refused, because its unit
 /// cannot be guessed.
-pub fn parse_duration_ms(text: &str) -> Result<u64, BadAmount> {
-    let invalid = || BadAmount::Duration(text.to_owned());
+pub fn parse_duration_ms(text: &str) -> Result<u64, InvalidValue> {
+    let invalid = || InvalidValue::Duration(text.to_owned());
     let mut rest = text.trim();
-    let mut total: u64 = 0;
+    let mut total_ms: u64 = 0;
     while !rest.is_empty() {
-        let digits = rest
+        let number_end = rest
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .ok_or_else(invalid)?;
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail
+        let (number, after_number) = rest.split_at(number_end);
+        let unit_end = after_number
             .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(letters);
+            .unwrap_or(after_number.len());
+        let (unit, after_unit) = after_number.split_at(unit_end);
         let factor = match unit {
             "ms" => 1,
             "s" => 1_000,
@@ -71,25 +72,26 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, BadAmount> {
             "d" => 86_400_000,
             _ => return Err(invalid()),
         };
-        let part = multiply(number, factor).ok_or_else(invalid)?;
-        total = total.checked_add(part).ok_or_else(invalid)?;
-        rest = tail;
+        let part_ms = multiply_decimal(number, factor).ok_or_else(invalid)?;
+        total_ms = total_ms.checked_add(part_ms).ok_or_else(invalid)?;
+        rest = after_unit;
     }
     if text.trim().is_empty() {
         Err(invalid())
     } else {
-        Ok(total)
+        Ok(total_ms)
     }
 }
 
 /// Parses `NAME=VALUE`. The value may be empty and may contain further equals signs.
-pub fn parse_pair(text: &str) -> Result<(String, String), BadAmount> {
+pub fn parse_pair(text: &str) -> Result<(String, String), InvalidValue> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(BadAmount::Pair(text.to_owned())),
+        _ => Err(InvalidValue::Pair(text.to_owned())),
     }
 }
 
+/// Splits `1.5G` into `1.5` and `G`.
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text
@@ -98,9 +100,13 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
+/// Digits after the decimal point that count. Further digits would change no result, because they
+/// are worth less than one byte, millisecond or thousandth of a CPU.
+const MAX_FRACTION_DIGITS: usize = 18;
+
 /// Multiplies a decimal number by a factor and rounds down. Returns `None` if the text is not a
 /// number or the result is too large.
-fn multiply(number: &str, factor: u64) -> Option<u64> {
+fn multiply_decimal(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return None,
         Some((whole, fraction)) => (whole, fraction),
@@ -111,19 +117,18 @@ fn multiply(number: &str, factor: u64) -> Option<u64> {
     } else {
         whole.parse().ok()?
     };
-    let mut total = u128::from(whole) * u128::from(factor);
-    let mut scale: u128 = 1;
-    let mut part: u128 = 0;
-    // Further digits are smaller than the smallest unit.
-    for digit in fraction.chars().take(18) {
-        scale *= 10;
-        part = part * 10 + u128::from(digit.to_digit(10)?);
-    }
     if fraction.contains('.') {
         return None;
     }
-    total += part * u128::from(factor) / scale;
-    u64::try_from(total).ok()
+    // The fraction is `numerator / denominator`.
+    let (mut numerator, mut denominator): (u128, u128) = (0, 1);
+    for digit in fraction.chars().take(MAX_FRACTION_DIGITS) {
+        numerator = numerator * 10 + u128::from(digit.to_digit(10)?);
+        denominator *= 10;
+    }
+    let whole_part = u128::from(whole) * u128::from(factor);
+    let fraction_part = numerator * u128::from(factor) / denominator;
+    u64::try_from(whole_part + fraction_part).ok()
 }
 
 #[cfg(test)]

@@ -38,28 +38,28 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Make a pool and print the token of its owner
-    Create(Box<Create>),
+    Create(Box<CreateArguments>),
     /// List pools
     List,
     /// Show one pool and its workers
     Show(IdArg),
     /// Set the number of workers of a pool
-    Size(Resize),
-    /// Give workers back; each is replaced unless the size was lowered before
-    Remove(Remove),
+    Size(ResizeArguments),
+    /// Release workers; each is replaced unless the size was lowered before
+    Remove(RemoveArguments),
     /// End a pool and all its workers
-    Stop(Stop),
+    Stop(StopArguments),
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
-    /// The pool.
+    /// Id of the pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Create {
+pub struct CreateArguments {
     #[command(flatten)]
     pub common: CommonFlags,
     /// Initial number of workers.
@@ -87,8 +87,8 @@ pub struct Create {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Resize {
-    /// The pool.
+pub struct ResizeArguments {
+    /// Id of the pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
     /// New number of workers.
@@ -103,18 +103,18 @@ pub struct Resize {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Remove {
-    /// The pool.
+pub struct RemoveArguments {
+    /// Id of the pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
-    /// The workers.
+    /// Ids of the workers.
     #[arg(value_name = "WORKER", required = true)]
     pub workers: Vec<AllocationId>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Stop {
-    /// The pool.
+pub struct StopArguments {
+    /// Id of the pool.
     #[arg(value_name = "POOL")]
     pub pool: WorkId,
     /// Reason, stored with the pool.
@@ -133,7 +133,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
+async fn create(session: &Session, create: CreateArguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let common = create.common;
     let spec = WorkerSpec {
@@ -166,7 +166,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     let mut response: Value = client.post(ROUTE, &request, Some(&key)).await?;
     if let Some(file) = &create.owner_token {
         let created: PoolCreated = parse_response(response.clone())?;
-        write_secret(file, &created.token)?;
+        create_secret_file(file, &created.token)?;
         response["token"] = json!(format!("in {}", file.display()));
     }
     session
@@ -177,8 +177,9 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
         })
 }
 
-/// Creates a file that only its owner can read. The permissions are set at its creation.
-pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+/// Creates a file that only its owner can read. The permissions are set at its creation. An
+/// existing file is an error, because others may be able to read it.
+pub fn create_secret_file(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let file = std::fs::OpenOptions::new()
@@ -234,6 +235,7 @@ fn render_table(pools: &[PoolView], renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
+/// Returns the epoch of the current owner.
 fn owner_text(pool: &PoolView) -> String {
     if pool.owner.bound {
         format!("epoch {}", pool.owner.epoch)
@@ -242,6 +244,7 @@ fn owner_text(pool: &PoolView) -> String {
     }
 }
 
+/// Describes why the pool is not at its size, or how it ended.
 fn state_text(pool: &PoolView) -> String {
     if pool.status == PoolStatus::Stopped {
         let status = pool
@@ -277,7 +280,7 @@ async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
         })
 }
 
-async fn resize(session: &Session, resize: Resize) -> anyhow::Result<()> {
+async fn resize(session: &Session, resize: ResizeArguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let request = SizeOrder {
         size: i64::from(resize.size),
@@ -297,14 +300,14 @@ async fn resize(session: &Session, resize: Resize) -> anyhow::Result<()> {
                 ..
             } = response;
             format!(
-                "{size} workers wished; {requested_now} requested, {withdrawn_now} withdrawn, {} \
+                "{size} workers wanted; {requested_now} requested, {withdrawn_now} withdrawn, {} \
              released\n",
                 released.len()
             )
         })
 }
 
-async fn remove(session: &Session, remove: Remove) -> anyhow::Result<()> {
+async fn remove(session: &Session, remove: RemoveArguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     for worker in &remove.workers {
         let path = format!("{ROUTE}/{}/workers/{worker}", remove.pool);
@@ -312,13 +315,13 @@ async fn remove(session: &Session, remove: Remove) -> anyhow::Result<()> {
         session
             .out
             .print_response(json!({ "removed": worker }), |_: &Value, _| {
-                format!("{worker} is on its way out\n")
+                format!("{worker} is released\n")
             })?;
     }
     Ok(())
 }
 
-async fn stop(session: &Session, stop: Stop) -> anyhow::Result<()> {
+async fn stop(session: &Session, stop: StopArguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let request = StopOrder {
         message: stop.because,

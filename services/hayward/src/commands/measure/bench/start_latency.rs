@@ -11,7 +11,7 @@ use hayward_service::runtime::clock;
 use hayward_service::{Client, Clock as _, SystemClock};
 
 use super::fleet::BenchFleet;
-use super::load::noop_job;
+use super::http_throughput::noop_job;
 use super::report::Report;
 use crate::prepare;
 
@@ -80,6 +80,7 @@ async fn measure_one(client: &Client) -> anyhow::Result<(u64, u64)> {
     ))
 }
 
+/// Waits until all processes of the job have ended, but at most a second.
 async fn wait_until_idle(client: &Client, path: &str) -> anyhow::Result<()> {
     for _ in 0..200 {
         let view: WorkView = client.get(path).await?;
@@ -97,10 +98,11 @@ async fn wait_until_idle(client: &Client, path: &str) -> anyhow::Result<()> {
 
 /// Returns the wall time in nanoseconds, which is the unit of `date`.
 fn now_ns() -> anyhow::Result<u128> {
-    // The clock has a resolution of milliseconds. Half a millisecond is the mean error.
+    // The clock cuts off microseconds. The mean error is half a millisecond, which is added.
     Ok(u128::try_from(SystemClock.now().unix_ms())? * 1_000_000 + 500_000)
 }
 
+/// Returns the mean time in microseconds to spawn the program and wait for its end.
 async fn measure_bare_spawn() -> anyhow::Result<u128> {
     let started = Instant::now();
     for _ in 0..SAMPLES {

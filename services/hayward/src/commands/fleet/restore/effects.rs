@@ -7,17 +7,18 @@ use crate::backup::revision_histories::History;
 use crate::output::{Renderer, Table};
 use crate::prepare::SERVICES;
 
-pub struct Plan<'a> {
-    pub saved: &'a RestoreSource,
+/// A restore, and the state of the database before it.
+pub struct RestoreEffects<'a> {
+    pub source: &'a RestoreSource,
     /// Histories in the database before the restore, by schema.
     pub before: &'a BTreeMap<String, History>,
 }
 
-impl Plan<'_> {
+impl RestoreEffects<'_> {
     pub fn render(&self, renderer: &Renderer, dry_run: bool) -> String {
         let header = ["service", "holds", "gets", "loses"];
         let mut table = Table::new(header).align_right(&[1, 2, 3]);
-        let manifest = self.saved.manifest.as_ref();
+        let manifest = self.source.manifest.as_ref();
         for (service, schema) in SERVICES {
             let current = self.before.get(schema.name);
             let backup = manifest.and_then(|it| it.histories.get(schema.name));
@@ -36,7 +37,7 @@ impl Plan<'_> {
             Some(it) => format!(
                 "made {} by hayward {}",
                 renderer.ago(it.made_at),
-                it.hayward
+                it.hayward_version
             ),
             None => "a plain dump, which does not say when it was made".to_owned(),
         };
@@ -51,7 +52,7 @@ impl Plan<'_> {
             "Start the services and agents. What was submitted after it is gone, and its \
              containers are ended.\n"
         };
-        let dump = self.saved.dump.display();
+        let dump = self.source.dump.display();
         format!(
             "{dump} ({origin}) {result}\n\n{}\n{next_step}",
             table.render(renderer)

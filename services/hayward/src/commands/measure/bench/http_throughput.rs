@@ -1,5 +1,5 @@
-//! Measures load over HTTP: submissions and heartbeats. Each client waits for a response before its
-//! next request.
+//! Measures requests per second over HTTP: submissions and heartbeats. Each client waits for a
+//! response before its next request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,13 +14,16 @@ use hayward_service::runtime::clock;
 use hayward_vocabulary::{NodeName, Size};
 
 use super::fleet::BenchFleet;
-use super::report::{Pair, Report};
+use super::report::{Comparison, Report};
 use super::to_f64;
 use crate::prepare;
 
+/// Number of clients that send requests in parallel.
 const CLIENTS: usize = 32;
+/// Number of jobs in one bulk request.
 const BULK_SIZE: usize = 1_000;
 
+/// Returns a job whose tasks do nothing.
 pub fn noop_job(tasks: u64) -> JobSubmission {
     JobSubmission {
         queue: None,
@@ -56,7 +59,7 @@ pub async fn measure_submissions(
     let parallel_rate = measure_rate(CLIENTS, seconds, || submit(client.clone())).await?;
     report.add_rates(
         "jobs submitted, 32 clients",
-        Pair {
+        Comparison {
             figure: parallel_rate,
             baseline: single_rate,
         },
@@ -67,7 +70,7 @@ pub async fn measure_submissions(
         measure_rate(2, seconds, || submit_bulk(client.clone())).await? * to_f64(BULK_SIZE as u64);
     report.add_rates(
         "jobs submitted, bulks of 1,000",
-        Pair {
+        Comparison {
             figure: bulk_rate,
             baseline: parallel_rate,
         },
@@ -110,11 +113,12 @@ pub async fn measure_heartbeats(
         .fleet
         .client(&bench.fleet.addresses.node_status, "operator")?;
     let noop_rate = measure_rate(CLIENTS, seconds, || get_livez(operator.clone())).await?;
+    // The first heartbeat adds the node, so all measured ones change nothing.
     send_heartbeat(client.clone()).await?;
     let heartbeat_rate = measure_rate(CLIENTS, seconds, || send_heartbeat(client.clone())).await?;
     report.add_rates(
         "heartbeats, nothing changed",
-        Pair {
+        Comparison {
             figure: heartbeat_rate,
             baseline: noop_rate,
         },
