@@ -37,7 +37,7 @@ pub enum Command {
     Requests(Update<RequestEntry>, Reply<()>),
     /// Demand and supply. `None` before the first round.
     Load(Reply<Option<Load>>),
-    /// Nodes with their allocations.
+    /// A page of nodes with their allocations.
     NodeContents(Box<NodeFilter>, Reply<Occupancy>),
     SetPolicy(Box<SetPolicy>, Reply<Result<PolicyAnswer, Refusal>>),
     /// A copy of the fleet, and the time that copying took. `None` until all neighbours have
@@ -47,7 +47,7 @@ pub enum Command {
         Reply<Option<(FleetCopy, Duration)>>,
     ),
     /// The processes on the given nodes.
-    ProcessesOn(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
+    ProcessesOnNodes(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
     /// The queues of one pool, or of all pools. `None` until all neighbours have answered.
     Queues(Option<String>, Reply<Option<Queues>>),
     /// The outcome of a request to an external planner.
@@ -98,12 +98,12 @@ pub struct FleetCopy {
     /// Neighbour that has been silent for too long. `None` if there is none.
     pub silent: Option<&'static str>,
     /// Work that is bound to one node while that node can be used.
-    pub pinned: Arc<Vec<Pinned>>,
+    pub pinned: Arc<Vec<PinnedWork>>,
 }
 
 /// Work whose process is bound to its node.
 #[derive(Debug, Clone)]
-pub struct Pinned {
+pub struct PinnedWork {
     pub work: WorkId,
     pub host: NodeName,
     /// Nodes that the process may use once it must leave its node. An empty set allows every node.

@@ -27,12 +27,12 @@ use crate::working_set::evacuations::Evacuations;
 use crate::working_set::external_planners::ExternalPlanners;
 use crate::working_set::failure_evidence::FailureEvidence;
 use crate::working_set::fairness_ledger::Usage;
-use crate::working_set::followed::FollowedInputs;
-use crate::working_set::last_round::Timing;
+use crate::working_set::followed_publications::FollowedPublications;
 use crate::working_set::nodes_on_trial::NodesOnTrial;
 use crate::working_set::planning::Planning;
 use crate::working_set::preemption_spending;
 use crate::working_set::receipts::Receipts;
+use crate::working_set::round_timing::RoundTiming;
 use crate::working_set::successor_requests::SuccessorRequests;
 use crate::working_set::successor_search::SuccessorSearch;
 use crate::working_set::verdicts::PublishedVerdicts;
@@ -75,21 +75,22 @@ impl hayward_publication::Ledger for Ledger {
         let rounds = store::rounds::load(&mut *tx).await?;
         let receipts = store::receipts::load(&mut *tx).await?;
         let pools =
-            store::pools::load(&mut *tx, worker_pools::pool_rules(&context.settings)).await?;
+            store::worker_pools::load(&mut *tx, worker_pools::pool_rules(&context.settings))
+                .await?;
         let (carried, preempted_last_hour) =
-            preemption_spending::split_rows(store::carried::load(&mut *tx).await?);
+            preemption_spending::split_rows(store::planner_state::load(&mut *tx).await?);
         let verdict_of = |entry: &VerdictEntry| entry.work.clone();
-        let verdicts = store::entries::load(&mut *tx, VERDICTS, verdict_of).await?;
+        let verdicts = store::published_entries::load(&mut *tx, VERDICTS, verdict_of).await?;
         let allocations = store::allocations::load(&mut *tx).await?;
         let incarnations = store::allocations::load_incarnations(&mut *tx).await?;
         let mut ledger = Self {
             context: context.clone(),
             policy: PolicyInForce::default(),
-            followed: FollowedInputs::default(),
+            followed: FollowedPublications::default(),
             allocations: Allocations::new(allocations, incarnations),
             snapshot: TrackedSnapshot::new(translate::empty_snapshot()),
             planning: Planning::new(Recorder::new(context.settings.input_limits())),
-            timing: Timing::new(rounds.last().map_or(0, |round| round.round)),
+            timing: RoundTiming::new(rounds.last().map_or(0, |round| round.round)),
             carry_over: CarryOver::new(carried, moment.monotonic_ms),
             usage: Usage::new(store::usage::load(&mut *tx).await?, moment.monotonic_ms),
             preempted_last_hour,
@@ -155,7 +156,7 @@ impl hayward_publication::Ledger for Ledger {
                 let copy = self.copy_fleet_if_complete(policy.as_deref(), moment);
                 batch.answer(reply, copy);
             }
-            Command::ProcessesOn(nodes, reply) => {
+            Command::ProcessesOnNodes(nodes, reply) => {
                 batch.answer(reply, self.processes_on(&nodes));
             }
             Command::Queues(pool, reply) => {
@@ -209,7 +210,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn count_changes(rows: &Rows) -> usize {
-        rows.weight()
+        rows.count()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -28,8 +28,8 @@ use crate::working_set::external_planners::{LastResponse, PAUSE_MS, back_off_ms}
 pub use client::start;
 pub use view::list_planners;
 
-/// Returns the text before the first colon. The text after the colon is from the external planner.
-/// It may differ in each response, and would change the verdict of all waiting work.
+/// Returns the text before the first colon. The text after the colon is from the external planner
+/// and may differ in each response, which would change the verdicts of all waiting work each time.
 fn without_planner_text(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(text, _)| text)
 }
@@ -62,16 +62,18 @@ impl Ledger {
         let Some(state) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
-        // The request has expired, or the policy now names another planner for the pool.
-        if state.open_request.is_none_or(|(open, _)| open != revision) {
+        // The outcome is dropped if the request has expired, or if the policy now names another
+        // planner for the pool.
+        let open_request = state.open_request.as_ref();
+        if open_request.is_none_or(|open| open.revision != revision) {
             return;
         }
         state.open_request = None;
         state.due_ms = None;
-        let mut outside = self.snapshot.external_planners.get(&pool).cloned();
-        let outside = outside.get_or_insert_default();
+        let planner_state = self.snapshot.external_planners.get(&pool).cloned();
+        let mut planner_state = planner_state.unwrap_or_default();
         match outcome {
-            Ok(answer) => {
+            Ok(response) => {
                 state.failures = 0;
                 state.retry_ms = 0;
                 state.last_response = Some(LastResponse {
@@ -80,8 +82,8 @@ impl Ledger {
                     revision,
                     effect: None,
                 });
-                outside.response = Some(answer);
-                outside.no_response_reason = None;
+                planner_state.response = Some(response);
+                planner_state.no_response_reason = None;
                 self.timing.request_round();
             }
             Err(why) => {
@@ -94,12 +96,11 @@ impl Ledger {
                 }
                 let why = without_planner_text(&why).to_owned();
                 self.timing
-                    .request_round_if(outside.no_response_reason.as_ref() != Some(&why));
-                outside.no_response_reason = Some(why);
+                    .request_round_if(planner_state.no_response_reason.as_ref() != Some(&why));
+                planner_state.no_response_reason = Some(why);
             }
         }
-        let outside = std::mem::take(outside);
-        self.snapshot.set_outside(&pool, outside);
+        self.snapshot.set_external_planner(&pool, planner_state);
     }
 
     /// Stores the effects of responses, and sends requests when the batch is committed. The
@@ -127,8 +128,9 @@ impl Ledger {
         let (now_ms, round) = (moment.monotonic_ms, self.timing.round());
         let mut requests = Vec::new();
         for (pool, state) in &mut self.external_planners.by_pool {
-            if let Some((_, until)) = state.open_request.filter(|(_, until)| now_ms < *until) {
-                state.due_ms = Some(until);
+            let open_request = state.open_request.as_ref();
+            if let Some(open) = open_request.filter(|open| now_ms < open.expires_ms) {
+                state.due_ms = Some(open.expires_ms);
                 continue;
             }
             if changed_pools.contains(pool) {
@@ -165,7 +167,7 @@ impl Ledger {
         pool.is_some_and(|pool| !self.external_planners.pools_with_response.contains(pool))
     }
 
-    /// Returns the pools with a grant or a vacate of the plan, as pools with an external planner.
+    /// Returns the pools with an external planner in which the plan has a grant or a vacate.
     fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
@@ -197,7 +199,7 @@ impl Ledger {
                 (relevant != *last).then(|| (pool.clone(), state()))
             });
         for (pool, state) in updates.collect::<Vec<_>>() {
-            self.snapshot.set_outside(&pool, state);
+            self.snapshot.set_external_planner(&pool, state);
         }
     }
 
@@ -210,12 +212,12 @@ impl Ledger {
             with_response.map(|(pool, _)| pool.clone()).collect()
         };
         for pool in pools_with_response {
-            let mut outside = self.snapshot.external_planners.get(&pool).cloned();
-            let outside = outside.get_or_insert_default();
-            outside.response = None;
+            let planner_state = self.snapshot.external_planners.get(&pool).cloned();
+            let mut planner_state = planner_state.unwrap_or_default();
+            planner_state.response = None;
             let state = self.external_planners.by_pool.get_mut(&pool);
             if let (Some(state), Some(effect)) = (state, effects.remove(&pool)) {
-                outside.last_result = Some(effect.result.clone());
+                planner_state.last_result = Some(effect.result.clone());
                 if effect.refusals > 0 {
                     tracing::warn!(
                         pool,
@@ -228,8 +230,7 @@ impl Ledger {
                     last.effect = Some((self.timing.round(), effect));
                 }
             }
-            let outside = std::mem::take(outside);
-            self.snapshot.set_outside(&pool, outside);
+            self.snapshot.set_external_planner(&pool, planner_state);
         }
     }
 }
@@ -242,6 +243,7 @@ mod tests {
     fn a_verdict_does_not_quote_an_invalid_response() {
         let parse =
             |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
+        // Two invalid responses of each kind have the same text without the part of the planner.
         for (bodies, text) in [
             (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
             (

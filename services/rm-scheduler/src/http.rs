@@ -1,20 +1,22 @@
-//! The HTTP routes of rm-scheduler. Each file below has the handlers of one path.
+//! The HTTP routes of rm-scheduler. Each module has the handlers of one path, except for
+//! [`publications`], [`feed`] and [`route_roles`].
 
-mod admission;
 mod allocations;
 mod feed;
 mod load;
+mod occupancy;
 mod planners;
 mod policy;
 mod policy_history;
-mod pools;
 mod publications;
 mod queues;
 mod round_inputs;
 mod rounds;
+mod route_roles;
 mod shares;
 mod verdicts;
 mod what_if;
+mod worker_pools;
 
 pub use self::feed::FEED;
 
@@ -24,6 +26,7 @@ use hayward_publication::{Handle, Publisher};
 use hayward_service::auth::Issuer;
 use hayward_service::http::authorization::authorize;
 use hayward_service::http::openapi::Description;
+use hayward_service::http::problem::{Code, Problem};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -33,7 +36,7 @@ use crate::context::Context;
 
 pub const ABOUT: Description = Description {
     title: "Hayward rm-scheduler",
-    text: "Decides who gets which room on which node, and says why.",
+    text: "Decides which work gets how much space on which node, and publishes the reasons.",
 };
 
 /// State of the handlers.
@@ -52,6 +55,12 @@ impl Api {
     }
 }
 
+/// Returns the problem for a request before the first round.
+fn no_round_yet() -> Problem {
+    let detail = "no round yet: not all neighbours of the scheduler have answered";
+    Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
+}
+
 pub fn routes() -> OpenApiRouter<Api> {
     let routes = OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
@@ -62,7 +71,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(planners::list_planners))
         .routes(routes!(what_if::forecast_changes))
         .routes(routes!(load::show_load))
-        .routes(routes!(load::list_occupancy))
+        .routes(routes!(occupancy::list_occupancy))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))
@@ -76,6 +85,6 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_clearings))
         .routes(routes!(publications::follow_processors))
         .routes(routes!(publications::follow_closed))
-        .merge(pools::routes());
-    authorize(routes, admission::TABLE)
+        .merge(worker_pools::routes());
+    authorize(routes, route_roles::TABLE)
 }

@@ -8,7 +8,7 @@ use hayward_service::invariants::{TimedFinding, timed_finding};
 use hayward_vocabulary::invariant_finding::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
-use crate::context::view::SharedView;
+use crate::context::shared_view::SharedView;
 use crate::store::{receipts, rounds};
 use crate::working_set::Ledger;
 
@@ -30,7 +30,7 @@ impl Ledger {
         findings.push(timed_finding(|| {
             fleet_invariants::check_gangs(snapshot, grant_count, memory, now_ms)
         }));
-        findings.extend(self.check_reasons(&view, moment));
+        findings.extend(self.check_waiting_work(&view, moment));
         Findings {
             findings,
             bounds: bounds(&view),
@@ -41,7 +41,7 @@ impl Ledger {
     /// that no node is over-committed and that no blocked node got an allocation.
     fn check_allocations(&self) -> Vec<TimedFinding> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
-        let mut findings = vec![timed_finding(|| self.accounts_balance())];
+        let mut findings = vec![timed_finding(|| self.check_accounts())];
         if self.followed.all_answered() {
             findings.push(timed_finding(|| {
                 fleet_invariants::check_over_commit(snapshot, sequence)
@@ -50,6 +50,7 @@ impl Ledger {
                 fleet_invariants::check_blocked_nodes(snapshot, sequence)
             }));
         } else {
+            // Without the entries of all neighbours, the snapshot is incomplete.
             let why = "not all neighbours have been heard in this term";
             for rule in [fleet_invariants::OVER_COMMIT, fleet_invariants::BLOCKED] {
                 findings.push(timed_finding(|| Finding::not_checked(rule, why)));
@@ -59,7 +60,7 @@ impl Ledger {
     }
 
     /// Checks that the allocations, the snapshot and the index by node contain the same quanta.
-    fn accounts_balance(&self) -> Finding {
+    fn check_accounts(&self) -> Finding {
         let mut live = Account::new("the allocations");
         for record in self.allocations.values().filter(|it| it.entry.holds()) {
             let entry = &record.entry;
@@ -82,9 +83,8 @@ impl Ledger {
         fleet_invariants::check_accounts(&live, &[planned, indexed])
     }
 
-    /// Checks that explanations are true and that no idle capacity is left that waiting work could
-    /// use.
-    fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
+    /// Checks that verdicts are correct, and that no capacity is idle that waiting work could use.
+    fn check_waiting_work(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
         let rules = [fleet_invariants::EXPLAINED, fleet_invariants::CONSERVING];
         let all_unchecked = |why: &str| {
             let finding = |rule| timed_finding(|| Finding::not_checked(rule, why));

@@ -1,5 +1,5 @@
-//! rm-scheduler owns queues, accounts and allocations. It decides which work gets how much, and on
-//! which node.
+//! rm-scheduler owns queues, accounts and allocations. It decides how much space each piece of work
+//! gets, and on which node.
 //!
 //! The service follows the publications `nodes`, `demand`, `blocks`, `containers` and `requests` of
 //! its neighbours. It publishes `allocations`, `verdicts`, `processors`, `closed`, its policy, and
@@ -8,7 +8,6 @@
 //! snapshot up to date, sends requests to external planners between rounds, and carries plans out.
 //! It starts no process, and communicates neither with agents nor with processes.
 
-mod absorb;
 mod command;
 mod config;
 mod context;
@@ -19,9 +18,11 @@ mod http;
 mod invariants;
 mod metrics;
 mod model;
+mod neighbour_updates;
 mod node_space;
 mod policy_change;
 mod policy_check;
+mod pool_tree;
 mod queries;
 mod recorder;
 pub mod replay;
@@ -45,7 +46,8 @@ use parking_lot::RwLock;
 use command::Command;
 pub use config::Settings;
 use context::{
-    Context, PlannerRequestSender, PoolEventSignal, snapshot_reads::SnapshotReads, view::SharedView,
+    Context, PlannerRequestSender, PoolEventSignal, shared_view::SharedView,
+    snapshot_reads::SnapshotReads,
 };
 use http::Api;
 use working_set::Ledger;

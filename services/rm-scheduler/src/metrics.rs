@@ -21,7 +21,7 @@ use hayward_vocabulary::{
 use serde::Serialize;
 
 use crate::NAME;
-use crate::context::view::NewestRound;
+use crate::context::shared_view::NewestRound;
 use crate::model::AllocationRecord;
 use crate::node_space::NodeSpace;
 use crate::round_trace;
@@ -87,8 +87,15 @@ pub(crate) fn count_vacate(reason: VacateReason) {
 /// beneficiary for the preempted work reveals work that preempts back and forth.
 #[derive(Debug, Default)]
 pub(crate) struct PreemptionPairs {
-    /// Unix milliseconds, preempted work and beneficiary, oldest first.
-    recent: VecDeque<(i64, WorkId, WorkId)>,
+    /// Oldest first.
+    recent: VecDeque<PreemptionPair>,
+}
+
+#[derive(Debug)]
+struct PreemptionPair {
+    at_unix_ms: i64,
+    preempted: WorkId,
+    beneficiary: WorkId,
 }
 
 impl PreemptionPairs {
@@ -107,9 +114,11 @@ impl PreemptionPairs {
 
     fn remember(&mut self, receipt: &Receipt) {
         if let Some(beneficiary) = &receipt.beneficiary {
-            let pair = (receipt.work.clone(), beneficiary.clone());
-            let at = receipt.at.unix_ms();
-            self.recent.push_back((at, pair.0, pair.1));
+            self.recent.push_back(PreemptionPair {
+                at_unix_ms: receipt.at.unix_ms(),
+                preempted: receipt.work.clone(),
+                beneficiary: beneficiary.clone(),
+            });
         }
         while self.recent.len() > Self::MAX_PAIRS {
             self.recent.pop_front();
@@ -130,10 +139,10 @@ impl PreemptionPairs {
     fn is_reversal(&self, receipt: &Receipt) -> bool {
         let since = receipt.at.unix_ms().saturating_sub(HOUR_MS);
         let mut newest_first = self.recent.iter().rev();
-        newest_first.any(|(at, preempted, beneficiary)| {
-            *at >= since
-                && *beneficiary == receipt.work
-                && Some(preempted) == receipt.beneficiary.as_ref()
+        newest_first.any(|pair| {
+            pair.at_unix_ms >= since
+                && pair.beneficiary == receipt.work
+                && Some(&pair.preempted) == receipt.beneficiary.as_ref()
         })
     }
 }
@@ -234,6 +243,15 @@ pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
     readings
 }
 
+/// Quanta of the nodes of a pool that take work.
+#[derive(Default)]
+struct PoolSum {
+    usable: u64,
+    free: u64,
+    /// Largest number of free quanta on one node.
+    largest_free: u64,
+}
+
 fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
@@ -246,29 +264,28 @@ fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
             space.add(allocation);
         }
     }
-    // For each pool: usable quanta, free quanta, and the largest number of free quanta on one node.
-    let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, PoolSum> = BTreeMap::new();
     for name in snapshot.pools.keys() {
-        sums.insert(name, (0, 0, 0));
+        sums.insert(name, PoolSum::default());
     }
     for (name, space) in spaces {
         let pool = snapshot.nodes.get(name).map(|node| node.pool.as_str());
-        let (usable, free, largest_free) = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
-        *usable += space.capacity;
-        *free += space.free();
-        *largest_free = (*largest_free).max(space.free());
+        let sum = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
+        sum.usable += space.capacity;
+        sum.free += space.free();
+        sum.largest_free = sum.largest_free.max(space.free());
     }
     let mut readings = Vec::new();
-    for (pool, (usable, free, largest_free)) in sums {
+    for (pool, sum) in sums {
         let pool = || vec![catalogue::POOL.with(pool.to_owned())];
-        readings.push(catalogue::POOL_USABLE.count_reading(usable, pool()));
-        readings.push(catalogue::POOL_FREE.count_reading(free, pool()));
-        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(largest_free, pool()));
-        let fragmentation = if free == 0 {
+        readings.push(catalogue::POOL_USABLE.count_reading(sum.usable, pool()));
+        readings.push(catalogue::POOL_FREE.count_reading(sum.free, pool()));
+        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(sum.largest_free, pool()));
+        let fragmentation = if sum.free == 0 {
             0.0
         } else {
-            // Both amounts are converted to floating point; the unit cancels out.
-            seconds(free - largest_free) / seconds(free)
+            // `seconds` only converts to floating point here: the factor cancels out.
+            seconds(sum.free - sum.largest_free) / seconds(sum.free)
         };
         readings.push(catalogue::POOL_FRAGMENTATION.reading(fragmentation, pool()));
     }

@@ -1,15 +1,15 @@
 //! Types of rows that the working set holds and the store writes.
 
-mod carried_row;
 mod evacuation;
+mod planner_state;
 mod worker_pool;
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::AllocationId;
 
-pub use carried_row::{CarriedKey, CarriedRow, CarriedRows, spent_key};
-pub use evacuation::{EvacuatedProcess, Evacuation, Settled};
+pub use evacuation::{EvacuatedProcess, Evacuation, MoveOutcome};
+pub use planner_state::{PlannerStateKey, PlannerStateRow, PlannerStateRows, preempted_quanta_key};
 pub use worker_pool::{MAX_EVENTS, PoolDescription, PoolRecord};
 
 /// An allocation with the fields that are not published.

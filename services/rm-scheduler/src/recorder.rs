@@ -3,9 +3,9 @@
 //! For a round that changed something, the recorder stores its exact [`Snapshot`] and its complete
 //! [`Plan`], before anything is dropped from the plan. Rounds form *chains*: the first round is
 //! written as a whole, and each later round as a delta. The cost of a round therefore grows with
-//! its changes. A new chain begins with a term, with a policy, and when the deltas have become as
-//! large as the first round. This limits the cost of writing and of reading. If the stored rounds
-//! exceed the limits, the oldest chains are deleted.
+//! its changes. A new chain begins with a new term, with a new policy, and when the deltas have
+//! become as large as the first round. This limits the cost of writing and of reading. If the
+//! stored rounds exceed the limits, the oldest chains are deleted.
 //!
 //! The planner reports which verdicts and shares changed, so this module compares no plans.
 //!
@@ -69,7 +69,7 @@ pub struct UnwrittenRound {
     chain_size: Arc<Mutex<ChainSize>>,
 }
 
-/// One round, encoded.
+/// An encoded round.
 #[derive(Default)]
 pub struct Encoded {
     /// Encoded document. `None` if the limits do not allow it.
@@ -182,6 +182,7 @@ impl Recorder {
 }
 
 impl ChainSize {
+    /// Returns true if no further round can be added to the chain.
     fn is_full(&self) -> bool {
         self.broken || self.rounds >= MAX_CHAIN_ROUNDS || self.later_bytes > self.first_bytes
     }
@@ -230,13 +231,13 @@ impl UnwrittenRound {
         } else {
             chain_size.later_bytes += bytes;
         }
-        let most = self.limits.bytes / CHAIN_BYTES_DIVISOR;
-        if chain_size.first_bytes + chain_size.later_bytes > most {
+        let max_chain_bytes = self.limits.bytes / CHAIN_BYTES_DIVISOR;
+        if chain_size.first_bytes + chain_size.later_bytes > max_chain_bytes {
             chain_size.give_up(is_first);
             tracing::warn!(
                 round = self.round,
                 bytes,
-                most,
+                most = max_chain_bytes,
                 "too large to keep for a replay"
             );
         }

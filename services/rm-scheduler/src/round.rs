@@ -1,4 +1,4 @@
-//! One round: bring the snapshot up to date, plan, check, carry out.
+//! A round: brings the snapshot up to date, plans, checks the plan and carries it out.
 //!
 //! A change of the snapshot requests a round. Rounds are at least `round_min_ms` apart. A plan
 //! depends on the snapshot alone, so nothing is planned without a change. In that case, only the
@@ -89,7 +89,7 @@ impl Ledger {
         )
     }
 
-    /// Takes one round: prepares the snapshot, plans, checks and carries out.
+    /// Executes one round: prepares the snapshot, plans, checks the plan and carries it out.
     fn execute_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let round = self.timing.begin_round();
         self.snapshot.set_round(round);
@@ -129,20 +129,22 @@ impl Ledger {
             .max(pause_ms.min(settings.round_max_ms))
     }
 
+    /// Plans the round. Removes the parts of the plan that cannot be carried out.
     fn plan(&mut self, mut timer: RoundTimer) -> (Decision, RoundOutcome) {
         let started = Instant::now();
         let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut timer);
         let plan = &mut decided.plan;
-        let members = GangGrants::new(&self.snapshot, &plan.grants);
+        let gang_grants = GangGrants::new(&self.snapshot, &plan.grants);
         if self.timing.stale_neighbour().is_some() {
             self.drop_vacates(plan);
         }
         let refused = self.drop_refused_parts(plan);
         self.limit_nodes_on_trial(&mut decided.plan);
-        // Dropped grants are planned again in the next round.
+        // If one grant of a gang was dropped above, all grants of the gang are dropped. They are
+        // planned again in the next round.
         let grants = &mut decided.plan.grants;
         self.timing
-            .request_round_if(members.drop_incomplete(&self.snapshot, grants));
+            .request_round_if(gang_grants.drop_incomplete(&self.snapshot, grants));
         self.timing.request_round_if(gangs::limit_grants(
             &self.snapshot,
             grants,
@@ -203,7 +205,7 @@ impl Ledger {
             }
             is_leaving
         });
-        // The process of this work stays, so a granted successor would be one process too many.
+        // The process of such work stays, so a granted successor would be one process too many.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
         // The plan is not carried out as it was made, so its carry-over is dropped too.
         plan.carried.clone_from(&self.snapshot.carried);

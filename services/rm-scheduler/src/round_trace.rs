@@ -17,8 +17,12 @@ use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent
 /// Maximum number of phases with a span in one round. The phases repeat for each tree of pools.
 const MAX_SPANS: usize = 64;
 
-/// Phase, begin and end of a part of a round. Both times count from the begin of the round.
-type Part = (&'static str, Duration, Duration);
+/// A part of a round. Both times count from the begin of the round.
+struct Part {
+    phase: &'static str,
+    begin: Duration,
+    end: Duration,
+}
 
 /// Timer that measures each phase of a round.
 pub(crate) struct RoundTimer {
@@ -46,18 +50,25 @@ impl RoundTimer {
     /// Ends a phase that began at the last mark.
     pub fn mark(&mut self, phase: &'static str) {
         let now = self.started.elapsed();
-        let from = std::mem::replace(&mut self.last_mark, now);
-        if let Some((last, _, to)) = self.parts.last_mut()
-            && *last == phase
+        let begin = std::mem::replace(&mut self.last_mark, now);
+        let part = Part {
+            phase,
+            begin,
+            end: now,
+        };
+        if let Some(last) = self.parts.last_mut()
+            && last.phase == phase
         {
-            *to = now;
+            last.end = now;
         } else if self.parts.len() < MAX_SPANS {
-            self.parts.push((phase, from, now));
+            self.parts.push(part);
         } else {
-            self.parts_without_span.push((phase, from, now));
+            self.parts_without_span.push(part);
         }
     }
 
+    /// Ends a phase of the planner. The names are span names and values of the metric attribute
+    /// `phase`, so they are part of the interface.
     pub fn planning_phase_ended(&mut self, phase: Phase) {
         self.mark(match phase {
             Phase::Absorb | Phase::Prepare => "snapshot",
@@ -72,11 +83,11 @@ impl RoundTimer {
     pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last_mark)];
-        for (phase, from, to) in self.parts.iter().chain(&self.parts_without_span) {
-            let duration = to.saturating_sub(*from);
-            match sums.iter_mut().find(|(known, _)| known == phase) {
+        for part in self.parts.iter().chain(&self.parts_without_span) {
+            let duration = part.end.saturating_sub(part.begin);
+            match sums.iter_mut().find(|(phase, _)| *phase == part.phase) {
                 Some((_, sum)) => *sum += duration,
-                None => sums.push((phase, duration)),
+                None => sums.push((part.phase, duration)),
             }
         }
         for (phase, duration) in sums {
@@ -102,9 +113,9 @@ impl RoundTimer {
             .with_attribute("hayward.round.vacates", to_i64(plan.vacates.len()));
         let root = add_links(root, submissions).start();
         let parent = root.trace_parent()?;
-        for (phase, from, to) in &self.parts {
-            let part = SpanBuilder::new(NAME, phase).starting_at(self.started_at + *from);
-            part.with_parent(&parent).end_at(self.started_at + *to);
+        for part in &self.parts {
+            let span = SpanBuilder::new(NAME, part.phase).starting_at(self.started_at + part.begin);
+            span.with_parent(&parent).end_at(self.started_at + part.end);
         }
         Some(RoundTrace::new(root, &parent))
     }
@@ -216,9 +227,10 @@ mod tests {
             timer.planning_phase_ended(Phase::Prepare);
         }
         timer.planning_phase_ended(Phase::Place);
-        let names: Vec<&str> = timer.parts.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = timer.parts.iter().map(|part| part.phase).collect();
         assert_eq!(names, ["prepare", "snapshot", "what_of"]);
-        assert!(timer.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
+        let mut neighbours = timer.parts.iter().zip(&timer.parts[1..]);
+        assert!(neighbours.all(|(earlier, later)| earlier.end == later.begin));
         for _ in 0..MAX_SPANS {
             timer.planning_phase_ended(Phase::Count);
             timer.planning_phase_ended(Phase::Defragment);

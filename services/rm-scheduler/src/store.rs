@@ -2,15 +2,15 @@
 //! rows at once and make no decisions.
 
 pub mod allocations;
-pub mod carried;
-pub mod clearings;
-pub mod entries;
-pub mod inputs;
+pub mod evacuations;
+pub mod planner_state;
 pub mod policies;
-pub mod pools;
+pub mod published_entries;
 pub mod receipts;
+pub mod round_inputs;
 pub mod rounds;
 pub mod usage;
+pub mod worker_pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
-use crate::model::{AllocationRecord, CarriedKey, CarriedRows, Evacuation, NewPolicy};
+use crate::model::{AllocationRecord, Evacuation, NewPolicy, PlannerStateKey, PlannerStateRows};
 use crate::recorder::UnwrittenRound;
 
 /// The row changes of one batch.
@@ -38,19 +38,20 @@ pub struct Rows {
     pub inputs: Option<UnwrittenRound>,
     /// Due and received quanta of users, by class. `LedgerLine` is the name in the API.
     pub usage: Vec<LedgerLine>,
-    /// State that a round passes to the next one. These rows are inserted or updated.
-    pub carried: CarriedRows,
+    /// State of the planner that survives a restart. These rows are inserted or updated.
+    pub planner_state: PlannerStateRows,
     /// Keys of the rows of table `carried` to delete.
-    pub removed_carried: Vec<CarriedKey>,
+    pub removed_planner_state: Vec<PlannerStateKey>,
     /// Rows of table `clearing`, by key. `None` deletes the row.
     pub evacuations: BTreeMap<String, Option<Evacuation>>,
-    pub pools: pools::PoolRows,
+    pub pools: worker_pools::PoolRows,
 }
 
 impl Rows {
-    /// Returns the number of row changes. It grows with each command that changes rows. A policy
-    /// counts with its generation, because a later policy replaces an earlier one in the batch.
-    pub fn weight(&self) -> usize {
+    /// Returns the number of row changes. The committer compares the numbers before and after a
+    /// command, so the number must grow with each command that changes rows. A policy therefore
+    /// counts as its generation, because a later policy replaces an earlier one in the batch.
+    pub fn count(&self) -> usize {
         let counts = [
             self.allocations.len(),
             self.removed_allocations.len(),
@@ -63,16 +64,16 @@ impl Rows {
             self.receipts.len(),
             usize::from(self.inputs.is_some()),
             self.usage.len(),
-            self.carried.len(),
-            self.removed_carried.len(),
+            self.planner_state.len(),
+            self.removed_planner_state.len(),
             self.evacuations.len(),
-            self.pools.weight(),
+            self.pools.count(),
         ];
         counts.into_iter().sum()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
-        let inputs = self.inputs.map(inputs::Encoding::start);
+        let inputs = self.inputs.map(round_inputs::Encoding::start);
         allocations::upsert(tx, &self.allocations).await?;
         allocations::delete(tx, &self.removed_allocations).await?;
         allocations::upsert_incarnations(tx, &self.incarnations).await?;
@@ -83,18 +84,18 @@ impl Rows {
         rounds::insert(tx, &self.rounds).await?;
         receipts::upsert(tx, &self.receipts).await?;
         if let Some(encoding) = inputs {
-            inputs::insert(tx, encoding).await?;
+            round_inputs::insert(tx, encoding).await?;
         }
         usage::upsert(tx, &self.usage).await?;
-        carried::upsert(tx, &self.carried).await?;
-        carried::delete(tx, &self.removed_carried).await?;
-        clearings::write(tx, &self.evacuations).await?;
+        planner_state::upsert(tx, &self.planner_state).await?;
+        planner_state::delete(tx, &self.removed_planner_state).await?;
+        evacuations::write(tx, &self.evacuations).await?;
         self.pools.write(tx).await
     }
 }
 
 /// Returns a value as JSON. A failure is a defect, because all types of this crate can be
-/// serialized. It is reported as a database error, so that the batch is refused as a whole.
+/// serialized. The failure becomes a database error, so that no row of the batch is written.
 fn to_json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }

@@ -30,39 +30,39 @@ pub struct TrackedSnapshot {
 #[derive(Debug, Default)]
 struct ChangedKeys {
     /// True if all entries and all other fields count as changed.
-    everything: bool,
+    all: bool,
     nodes: BTreeSet<NodeName>,
     demand: BTreeSet<WorkId>,
     allocations: BTreeSet<AllocationId>,
     queues: bool,
     /// True if the state of an external planner changed.
-    outside: bool,
+    external_planners: bool,
 }
 
 impl ChangedKeys {
-    /// Marks everything as changed. Single keys are then not recorded, so a snapshot that is never
-    /// recorded costs nothing.
-    fn everything() -> Self {
+    /// Marks all entries as changed. Single keys are then not collected, so a snapshot that is
+    /// never recorded costs nothing.
+    fn all() -> Self {
         Self {
-            everything: true,
+            all: true,
             ..Self::default()
         }
     }
 
     fn record_node(&mut self, name: &NodeName) {
-        if !self.everything {
+        if !self.all {
             self.nodes.insert(name.clone());
         }
     }
 
     fn record_work(&mut self, work: &WorkId) {
-        if !self.everything {
+        if !self.all {
             self.demand.insert(work.clone());
         }
     }
 
     fn record_allocation(&mut self, id: &AllocationId) {
-        if !self.everything {
+        if !self.all {
             self.allocations.insert(id.clone());
         }
     }
@@ -75,7 +75,8 @@ pub enum Delta {
     /// The later snapshot as a whole.
     Whole(Box<Snapshot>),
     /// The entries that changed since the recorded snapshot.
-    Since(Box<ChangedEntries>),
+    #[serde(rename = "since")]
+    Changes(Box<ChangedEntries>),
 }
 
 /// Changed entries of a snapshot. An absent entry is unchanged, and `null` means that the entry is
@@ -85,14 +86,18 @@ pub struct ChangedEntries {
     now: Timestamp,
     round: u64,
     carried: Carried,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    taken_back: PreemptedQuanta,
+    #[serde(
+        rename = "taken_back",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    preempted_quanta: PreemptedQuanta,
     /// Queues of all pools. `None` if no queue changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<BTreeMap<String, Queues>>,
     /// External planners of all pools. `None` if none changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    outside: Option<BTreeMap<String, ExternalPlannerState>>,
+    #[serde(rename = "outside", default, skip_serializing_if = "Option::is_none")]
+    external_planners: Option<BTreeMap<String, ExternalPlannerState>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
     demand: BTreeMap<WorkId, Option<Demand>>,
     allocations: BTreeMap<AllocationId, Option<Allocation>>,
@@ -110,7 +115,7 @@ impl TrackedSnapshot {
     pub fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
-            changed: ChangedKeys::everything(),
+            changed: ChangedKeys::all(),
             unplanned: SnapshotDelta::everything(),
             sequence: Sequence::default(),
         }
@@ -127,6 +132,7 @@ impl TrackedSnapshot {
 
     /// Takes the changes since the last call.
     pub fn take_unplanned(&mut self) -> SnapshotDelta {
+        // The invariant checks need to know which changes preceded the round.
         self.sequence.record_round();
         std::mem::take(&mut self.unplanned)
     }
@@ -143,8 +149,8 @@ impl TrackedSnapshot {
         self.snapshot.carried = carried;
     }
 
-    pub fn set_taken_back(&mut self, taken_back: PreemptedQuanta) {
-        self.snapshot.preempted_quanta = taken_back;
+    pub fn set_preempted_quanta(&mut self, preempted_quanta: PreemptedQuanta) {
+        self.snapshot.preempted_quanta = preempted_quanta;
     }
 
     /// Sets the queues of a pool that already has queues. To add or remove the queues of a pool,
@@ -157,10 +163,10 @@ impl TrackedSnapshot {
     }
 
     /// Sets the state of the external planner of a pool that has one.
-    pub fn set_outside(&mut self, pool: &str, outside: ExternalPlannerState) {
+    pub fn set_external_planner(&mut self, pool: &str, state: ExternalPlannerState) {
         if let Some(known) = self.snapshot.external_planners.get_mut(pool) {
-            *known = outside;
-            self.changed.outside = true;
+            *known = state;
+            self.changed.external_planners = true;
         }
     }
 
@@ -234,24 +240,24 @@ impl TrackedSnapshot {
 
     /// Marks everything as changed, so that the next recording is a whole snapshot.
     pub fn mark_all_changed(&mut self) {
-        self.changed = ChangedKeys::everything();
+        self.changed = ChangedKeys::all();
     }
 
     /// Takes the changes to record, or the whole snapshot if `whole` is true. The changes count as
     /// recorded from now on. [`TrackedSnapshot::restore_unrecorded`] undoes that.
     pub fn take_unrecorded(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
-        if whole || changed.everything {
+        if whole || changed.all {
             return Delta::Whole(Box::new(self.snapshot.clone()));
         }
-        Delta::Since(Box::new(ChangedEntries {
+        Delta::Changes(Box::new(ChangedEntries {
             now: self.snapshot.now,
             round: self.snapshot.round,
             carried: self.snapshot.carried.clone(),
-            taken_back: self.snapshot.preempted_quanta.clone(),
+            preempted_quanta: self.snapshot.preempted_quanta.clone(),
             queues: changed.queues.then(|| self.snapshot.queues.clone()),
-            outside: changed
-                .outside
+            external_planners: changed
+                .external_planners
                 .then(|| self.snapshot.external_planners.clone()),
             nodes: changed_entries(changed.nodes, &self.snapshot.nodes),
             demand: changed_entries(changed.demand, &self.snapshot.demand),
@@ -263,15 +269,15 @@ impl TrackedSnapshot {
     pub fn restore_unrecorded(&mut self, delta: Delta) {
         match delta {
             Delta::Whole(_) => self.mark_all_changed(),
-            Delta::Since(since) if !self.changed.everything => {
-                self.changed.queues |= since.queues.is_some();
-                self.changed.outside |= since.outside.is_some();
-                self.changed.nodes.extend(since.nodes.into_keys());
-                self.changed.demand.extend(since.demand.into_keys());
-                let allocations = since.allocations.into_keys();
+            Delta::Changes(entries) if !self.changed.all => {
+                self.changed.queues |= entries.queues.is_some();
+                self.changed.external_planners |= entries.external_planners.is_some();
+                self.changed.nodes.extend(entries.nodes.into_keys());
+                self.changed.demand.extend(entries.demand.into_keys());
+                let allocations = entries.allocations.into_keys();
                 self.changed.allocations.extend(allocations);
             }
-            Delta::Since(_) => {}
+            Delta::Changes(_) => {}
         }
     }
 }
@@ -296,20 +302,20 @@ impl Delta {
     pub fn apply(self, snapshot: &mut Snapshot) {
         match self {
             Self::Whole(whole) => *snapshot = *whole,
-            Self::Since(since) => {
-                snapshot.now = since.now;
-                snapshot.round = since.round;
-                snapshot.carried = since.carried;
-                snapshot.preempted_quanta = since.taken_back;
-                if let Some(queues) = since.queues {
+            Self::Changes(entries) => {
+                snapshot.now = entries.now;
+                snapshot.round = entries.round;
+                snapshot.carried = entries.carried;
+                snapshot.preempted_quanta = entries.preempted_quanta;
+                if let Some(queues) = entries.queues {
                     snapshot.queues = queues;
                 }
-                if let Some(outside) = since.outside {
-                    snapshot.external_planners = outside;
+                if let Some(external_planners) = entries.external_planners {
+                    snapshot.external_planners = external_planners;
                 }
-                apply_changes(&mut snapshot.nodes, since.nodes);
-                apply_changes(&mut snapshot.demand, since.demand);
-                apply_changes(&mut snapshot.allocations, since.allocations);
+                apply_changes(&mut snapshot.nodes, entries.nodes);
+                apply_changes(&mut snapshot.demand, entries.demand);
+                apply_changes(&mut snapshot.allocations, entries.allocations);
             }
         }
     }

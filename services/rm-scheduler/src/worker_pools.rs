@@ -11,7 +11,7 @@ mod round_updates;
 mod view;
 
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent};
+use hayward_rm_scheduler_api::worker_pools::{EventKind, PoolEvent};
 use hayward_rm_scheduler_worker_pools::{EventKind as OwnerEventKind, Now, OwnerEvent, Pool};
 use hayward_vocabulary::{Timestamp, WorkId};
 

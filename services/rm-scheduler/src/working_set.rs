@@ -13,8 +13,7 @@ pub mod external_planners;
 pub mod failure_evidence;
 pub mod fairness_ledger;
 mod fleet_copy;
-pub mod followed;
-pub mod last_round;
+pub mod followed_publications;
 pub mod nodes_on_trial;
 pub mod orchestrator_allocations;
 pub mod placeholder_exchange;
@@ -23,6 +22,7 @@ pub mod preemption_spending;
 mod processes_on_nodes;
 mod queues;
 pub mod receipts;
+pub mod round_timing;
 pub mod successor_requests;
 pub mod successor_search;
 mod text_change_limit;
@@ -51,29 +51,29 @@ use evacuations::Evacuations;
 use external_planners::ExternalPlanners;
 use failure_evidence::FailureEvidence;
 use fairness_ledger::Usage;
-use followed::FollowedInputs;
-use last_round::Timing;
+use followed_publications::FollowedPublications;
 use nodes_on_trial::NodesOnTrial;
 use planning::Planning;
 use receipts::Receipts;
+use round_timing::RoundTiming;
 use successor_requests::SuccessorRequests;
 use successor_search::SuccessorSearch;
 use verdicts::PublishedVerdicts;
 use work_on_lost_nodes::UnreachableWork;
 use worker_pools::WorkerPools;
 
-pub use followed::JOB_CONVERTER;
+pub use followed_publications::JOB_CONVERTER;
 
-/// All state of one term. Each part has private fields.
+/// All state of one term of leadership.
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: PolicyInForce,
-    pub(crate) followed: FollowedInputs,
+    pub(crate) followed: FollowedPublications,
     pub(crate) allocations: Allocations,
     /// Input of the next round.
     pub(crate) snapshot: TrackedSnapshot,
     pub(crate) planning: Planning,
-    pub(crate) timing: Timing,
+    pub(crate) timing: RoundTiming,
     pub(crate) carry_over: CarryOver,
     pub(crate) usage: Usage,
     /// Quanta preempted within the last hour, by minute, pool and user.

@@ -83,14 +83,14 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-rm-scheduler",
         rows: &[
-            "config error node_space policy_check replay tracked_snapshot",
-            "model",
+            "config error policy_check pool_tree replay tracked_snapshot",
+            "model node_space",
             "command round_trace translate",
             "context recorder",
             "store",
             "metrics",
             "working_set",
-            "absorb external_planners worker_pools",
+            "external_planners neighbour_updates worker_pools",
             "round",
             "invariants policy_change queries",
             "dispatch",

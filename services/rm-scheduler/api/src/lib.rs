@@ -6,11 +6,11 @@ pub mod node_publications;
 pub mod occupancy;
 pub mod planners;
 pub mod policy;
-pub mod pools;
 pub mod queues;
 pub mod shares;
 pub mod views;
 pub mod what_if;
+pub mod worker_pools;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,8 @@ use hayward_vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+/// Earlier name of the module.
+pub use worker_pools as pools;
 
 /// Name of the publication; its keys are allocation ids.
 pub const ALLOCATIONS: &str = "allocations";
@@ -33,8 +35,8 @@ pub const CLOSED: &str = "closed";
 
 /// One entry of `allocations`.
 ///
-/// It exists from its grant until it has ended *and* job-converter has settled it or withdrawn the
-/// work. container-manager removes its container only after this entry is gone.
+/// The entry exists from the grant until the allocation has ended *and* job-converter has settled
+/// it or withdrawn the work. container-manager removes the container only after the entry is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllocationEntry {
     pub id: AllocationId,
@@ -42,36 +44,38 @@ pub struct AllocationEntry {
     pub kind: WorkKind,
     pub user: UserName,
     pub class: String,
-    /// Never changes (I1).
+    /// The node never changes (I1).
     pub node: NodeName,
-    /// Quanta it holds.
+    /// Quanta that the allocation holds.
     pub order: u64,
     /// The granted size, which limits its container.
     pub size: Size,
     /// Number of this attempt among all attempts of the work; only grows.
     pub incarnation: u64,
     pub granted_at: Timestamp,
-    /// When the scheduler learned that it runs; absent before.
+    /// Time at which the scheduler learned that the process runs; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Timestamp>,
     pub state: AllocationState,
     /// Present from the order to leave on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacate: Option<Vacate>,
-    /// Why the allocation or its node is marked: it gets no new task and ends after the last one.
-    /// Absent once it was ordered to leave.
+    /// Why the allocation or its node is marked. A marked process gets no new task and ends after
+    /// its last task. Absent once the allocation was ordered to leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marked: Option<String>,
     /// Present when `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Two such allocations never run at once: the node ends this one when its lease runs out (I4).
+    /// Two allocations of exclusive work never run at once. The node therefore ends this allocation
+    /// when its lease runs out (I4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// The allocation it replaces. It starts once the end of that one is proven.
+    /// The allocation that this one replaces. This one starts once the end of the predecessor is
+    /// proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<AllocationId>,
-    /// The request of container-manager for which it was granted.
+    /// The request of container-manager for which the allocation was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// Absent for a reservation, which starts no process.
@@ -155,13 +159,14 @@ pub struct ProcessorEntry {
     pub waits: BTreeMap<String, String>,
 }
 
-/// One entry of `closed`, followed by container-manager: a node that takes no new work, or none of
-/// one piece of work, because it is blocked or drained. Also a lost node with containers that have
-/// no allocation. Existing allocations may stay.
+/// One entry of `closed`, followed by container-manager: a node that is blocked or drained and
+/// takes no new process, either of any work or of one piece of work. Existing allocations may stay.
+/// A lost node with containers that have no allocation has an entry too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedEntry {
     pub node: NodeName,
-    /// Absent: for all work. A service means all its processes.
+    /// The work that gets no new process on the node; absent for all work. A service stands for all
+    /// its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkId>,
     /// A sentence with the reason.
@@ -172,11 +177,11 @@ pub struct ClosedEntry {
     pub lost: bool,
 }
 
-/// One entry of `verdicts`: why a piece of work has less than it asks for.
+/// One entry of `verdicts`: why a piece of work has fewer processes than it demands.
 ///
-/// It changes with its meaning, and not with every number. Its meaning is the reason, further
-/// reasons, the kind of change that would unblock it, and preemptions. `GET /v1/verdicts/{work}`
-/// has the numbers of the newest round.
+/// The entry changes only if its meaning changes: the reason, the further reasons, the kind of
+/// change that would unblock the work, or the preemptions. A changed number alone does not change
+/// it. `GET /v1/verdicts/{work}` has the numbers of the newest round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerdictEntry {
     pub work: WorkId,
@@ -184,7 +189,7 @@ pub struct VerdictEntry {
     /// True when the work will never be served unless it or the policy changes.
     #[serde(default)]
     pub refused: bool,
-    /// The class that serves the work; a default if it names none.
+    /// The class that serves the work, which is a default class if the work names none.
     #[serde(default)]
     pub class: Option<String>,
     /// One sentence with the numbers.
@@ -192,7 +197,7 @@ pub struct VerdictEntry {
     /// The numbers by name, in quanta unless the name says otherwise.
     #[serde(default)]
     pub numbers: BTreeMap<String, u64>,
-    /// Reasons that would remain without the first one.
+    /// Reasons that would remain if `reason` did not apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<WaitReason>,
     /// The smallest change that would let one more process start.

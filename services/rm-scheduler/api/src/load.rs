@@ -29,6 +29,7 @@ pub struct PoolLoad {
     pub lost: u64,
     /// Nodes that are offline.
     pub offline: u64,
+    /// Nodes that are blocked.
     pub blocked: u64,
     /// Nodes that decline new work.
     pub declined: u64,
@@ -42,12 +43,14 @@ pub struct PoolLoad {
     pub requested: u64,
     /// Quanta that the classes of this pool, or work in its queues, hold on any node.
     pub awarded: u64,
+    /// Nodes by their number of quanta.
     pub orders: Vec<NodesOfOrder>,
 }
 
-/// Nodes by number of quanta: how many processes of that size find a node.
+/// Nodes with one number of quanta. They show how many processes of that size find a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodesOfOrder {
+    /// Number of quanta.
     pub order: u64,
     /// Nodes of this size, whatever their state.
     pub nodes: u64,
@@ -59,6 +62,7 @@ pub struct NodesOfOrder {
     pub partly: u64,
 }
 
+/// Work and processes of one class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClassLoad {
     pub class: String,
@@ -70,20 +74,22 @@ pub struct ClassLoad {
     pub work: u64,
     /// Pieces of work without a process.
     pub waiting: u64,
+    /// Processes by their number of quanta.
     pub orders: Vec<ProcessesOfOrder>,
 }
 
 /// Processes of one size, of all work of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessesOfOrder {
+    /// Quanta of one process.
     pub order: u64,
-    /// By the limits of the work and its remaining tasks.
+    /// Processes by the limits of the work and its remaining tasks.
     pub wanted: u64,
-    /// Processes it could use in this round (its cap).
+    /// Processes that the work could use in this round (its cap).
     pub requested: u64,
-    /// Processes it is entitled to.
+    /// Processes that the work is entitled to.
     pub counted: u64,
-    /// Processes it has, without those ordered to leave.
+    /// Processes that the work has, without those ordered to leave.
     pub awarded: u64,
     /// Processes ordered to leave.
     pub leaving: u64,

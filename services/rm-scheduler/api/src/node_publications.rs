@@ -6,9 +6,9 @@ use hayward_vocabulary::{AllocationId, ExitCause, NodeName, Timestamp, UserName,
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. Age and number of
-/// facts are limited, so facts are withdrawn. A follower reads each fact once and ignores
-/// withdrawals.
+/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. Old facts are
+/// withdrawn, because age and number of facts are limited. A follower reads each fact once and
+/// ignores withdrawals.
 pub const FAILURES: &str = "failures";
 /// Name of the publication; its keys are node names.
 pub const MACHINES: &str = "machines";
@@ -26,6 +26,7 @@ pub struct FactEntry {
     pub attempt: Option<Attempt>,
 }
 
+/// Kind of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -36,37 +37,38 @@ pub enum What {
     Worked,
     /// The node became silent.
     Silenced,
-    /// The node is heard again.
+    /// The silent node answers again.
     Heard,
     #[serde(other)]
     Unknown,
 }
 
-/// The attempt of a fact. Ordered ends are no facts: release, evacuation, preemption and
-/// cancellation.
+/// The attempt of a fact. An ordered end is no fact. Such an end is a release, an evacuation, a
+/// preemption or a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
     pub allocation: AllocationId,
     pub work: WorkId,
     pub user: UserName,
     pub cause: ExitCause,
-    /// The class of the cause, as `disk_full`; reported by the node.
+    /// Code of the cause as the node reports it, for example `disk_full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause_code: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// It was reported as running.
+    /// True if the attempt was reported as running.
     pub ran: bool,
     /// Milliseconds from the grant to the end.
     #[serde(default)]
     pub held_ms: u64,
 }
 
-/// One entry of `machines`: a node. blocklist needs it to limit automatic blocks.
+/// One entry of `machines`: a node. blocklist needs the number of nodes and quanta of each pool to
+/// limit automatic blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineEntry {
     pub node: NodeName,
-    /// The pool in which the policy puts it.
+    /// The pool to which the policy assigns the node.
     pub pool: String,
     /// Healthy, online and not drained. Blocks do not count here.
     pub ready: bool,
@@ -82,13 +84,13 @@ pub struct ClearingEntry {
     /// Revision of rm-scheduler in which the order came into force (D15).
     pub revision: u64,
     pub since: Timestamp,
-    /// Allocations there at the beginning, and those that came later.
+    /// Number of allocations at the beginning, and of those that were added later.
     pub total: u64,
-    /// Ended, with a running successor or no need of one.
+    /// Number of allocations that ended and have a running successor or need none.
     pub moved: u64,
-    /// Ended, and the successor failed or has no space yet.
+    /// Number of allocations that ended and whose successor failed or has no space yet.
     pub failed: u64,
-    /// Not ended.
+    /// Number of allocations that have not ended.
     pub remaining: u64,
     /// Remaining allocations that do not move now, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -11,7 +11,7 @@ use crate::AllocationState;
 /// `GET /v1/occupancy`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Occupancy {
-    /// By name.
+    /// Nodes in the order of their names.
     pub nodes: Vec<NodeOccupancy>,
     /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub struct Occupancy {
     pub revision: u64,
 }
 
-/// Amounts are quanta of the tree of the node. `order + over = held + free`.
+/// One node. Amounts are quanta of the tree of its pool. `order + over = held + free`.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is an independent property of the node"
@@ -41,10 +41,13 @@ pub struct NodeOccupancy {
     /// The reason of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
-    /// Quanta of the node.
+    /// Size that the node offers to work.
     pub capacity: Size,
+    /// The unit of the amounts.
     pub quantum: Quantum,
+    /// Capacity in quanta.
     pub order: u64,
+    /// Quanta of all allocations.
     pub held: u64,
     pub free: u64,
     /// Quanta held beyond the capacity, after the node shrank.
@@ -54,10 +57,11 @@ pub struct NodeOccupancy {
     /// Quanta of allocations that are ordered to leave.
     pub vacating: u64,
     pub processes: u64,
-    /// It is up and holds no work that cannot be preempted.
+    /// True if the node could be reserved: it is up and holds no work that cannot be preempted.
     pub reservable: bool,
     /// Classes whose work may use the node.
     pub classes: Vec<String>,
+    /// The allocations on the node.
     pub shares: Vec<ShareOccupancy>,
 }
 
@@ -73,6 +77,7 @@ pub struct ShareOccupancy {
     pub kind: WorkKind,
     pub user: UserName,
     pub class: String,
+    /// Quanta of the allocation.
     pub order: u64,
     pub state: AllocationState,
     pub granted_at: Timestamp,
@@ -83,9 +88,9 @@ pub struct ShareOccupancy {
     pub leaving: bool,
     /// Ordered to leave without waiting for its node.
     pub purged: bool,
-    /// It is in a pool below the one of its class.
+    /// True if the node is in a pool below the pool of the class.
     pub squatter: bool,
-    /// Numbers of its gpus.
+    /// Numbers of the GPUs that the allocation uses on its node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u64>,
 }

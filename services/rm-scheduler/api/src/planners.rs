@@ -19,7 +19,7 @@ pub struct Planners {
 pub struct PoolPlanning {
     pub pool: String,
     pub kind: PlannerKind,
-    /// For `http`.
+    /// State of the external planner, if `kind` is `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<OutsidePlanner>,
 }
@@ -37,17 +37,19 @@ pub enum PlannerKind {
     Unknown,
 }
 
+/// State of one external planner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutsidePlanner {
     pub url: String,
     pub timeout_ms: u64,
-    /// A question is open.
+    /// True while a request has no response.
     pub asking: bool,
-    /// Failures in a row; 0 after an answer.
+    /// Number of consecutive failures; 0 after a response.
     pub failures: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<PlannerFailure>,
-    /// When it is asked next without a change; absent if the pool lacks nothing.
+    /// Time of the next request if nothing changes before; absent if no work of the pool lacks a
+    /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,30 +62,33 @@ pub struct PlannerFailure {
     pub detail: String,
 }
 
+/// The last response of an external planner, and its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlannerAnswer {
     pub at: Timestamp,
     pub took_ms: u64,
-    /// Revision of the question.
+    /// Revision of the request.
     pub revision: u64,
-    /// The round that used the answer; absent before.
+    /// The round that used the response; absent until a round has used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_in: Option<u64>,
-    /// Processes granted because of it.
+    /// Processes granted because of the response.
     pub granted: u64,
-    /// Allocations ordered to leave because of it.
+    /// Allocations ordered to leave because of the response.
     pub vacated: u64,
-    /// Steps that were refused, or done in part.
+    /// Number of steps that were refused, or carried out in part.
     pub refusals: u64,
-    /// The first hundred of them.
+    /// The first hundred of these steps.
     pub refused: Vec<RefusedStep>,
 }
 
+/// A step of a response that the scheduler did not carry out, or only in part. A step grants
+/// processes to work or orders an allocation to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusedStep {
-    /// JSON pointer into the answer.
+    /// JSON pointer into the response.
     pub at: String,
-    /// The work or allocation, as the answer names it.
+    /// The work or allocation, as the response names it.
     pub what: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -98,7 +103,7 @@ pub enum StepRefusal {
     UnknownWork,
     /// The work or the allocation belongs to another planner.
     NotItsOwn,
-    /// Its user may not use its class.
+    /// The user of the work may not use the class of the work.
     NotAuthorised,
     /// The work needs no more processes.
     NotWanted,
@@ -111,7 +116,7 @@ pub enum StepRefusal {
     NotListed,
     /// The node is blocked for this work.
     Avoided,
-    /// Work that it must not share this node with is there.
+    /// Work that must not share a node with this work is on the node.
     KeptApart,
     NoRoom,
     /// The user is at the limit of non-preemptable space.

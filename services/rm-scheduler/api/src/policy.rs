@@ -1,11 +1,11 @@
 //! The policy: one versioned document that describes how nodes are shared.
 //!
-//! It is stored as written. Values that a class leaves out come from its parent; the policy crate
-//! has the rules for that. `place` gives the order of definition, because the fields of a JSON
-//! object have none.
+//! The policy is stored as written. A class inherits absent values from its parent, by rules that
+//! are in the policy crate. Pools and classes are fields of JSON objects, which have no order.
+//! Their field `place` therefore has their position in the order of definition.
 
+mod changes;
 mod class;
-mod history;
 mod queues;
 mod tunables;
 
@@ -15,13 +15,13 @@ use hayward_vocabulary::Quantum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use class::{Class, SharePolicy};
-pub use history::{
+pub use changes::{
     ClassShift, NodeShift, PolicyAnswer, PolicyHistory, PolicyMoves, PolicyVersion, ProcessShift,
     UserShift, WorkShift,
 };
+pub use class::{Class, SharePolicy};
 pub use queues::{
-    Amount, Amounts, NodeSort, NodeSortForm, PlacementFilter, PlacementKind, PlacementPass,
+    Amount, Amounts, NodeSort, NodeSortForm, PlacementFilter, PlacementFilterKind, PlacementKind,
     PlacementRule, PriorityForm, QueueForm, QueueLimit, QueuePreemption, QueueResources, QueueSort,
     QueueTemplate, QueueTree,
 };
@@ -31,7 +31,7 @@ pub use tunables::{Profile, Switches, Tunables};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// The unit of shares; with several dimensions, the dominant share counts.
+    /// The unit of shares. With several dimensions, the dominant share of a process counts.
     #[serde(default)]
     pub quantum: Quantum,
     /// By name. A pool without parent shares nothing with other trees.
@@ -95,13 +95,14 @@ pub struct Pool {
     pub planner: Option<PoolPlanner>,
 }
 
-/// A program that is asked over HTTP what to place where. Secrets are neither sent nor expected.
+/// An external planner: a program that receives requests over HTTP and responds with the placements
+/// of work. No secret is sent to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPlanner {
-    /// An `http` or `https` address, which receives the question by POST.
+    /// An `http` or `https` address, which receives each request by POST.
     pub url: String,
-    /// Milliseconds until the answer must be complete.
+    /// Milliseconds within which the response must be complete.
     #[serde(default = "planner_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -153,10 +154,10 @@ pub struct UserPolicy {
     /// GB of non-preemptable space of this user; absent means the global value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_allotment_gb: Option<u64>,
-    /// The same in quanta.
+    /// Quanta of non-preemptable space of this user; absent means the global value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_allotment_quanta: Option<u64>,
-    /// GB by class, instead of the value above, for that class only (W-23).
+    /// GB by class. For work of such a class, this value replaces the values above (W-23).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_allotment_gb_by_class: BTreeMap<String, u64>,
 }
@@ -198,7 +199,7 @@ impl Default for Policy {
 /// The policy with the number of its last change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyView {
-    /// Also the `ETag`.
+    /// Number of the last change, which is also the `ETag`.
     pub generation: u64,
     pub policy: Policy,
 }

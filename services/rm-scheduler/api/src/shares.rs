@@ -62,8 +62,8 @@ pub struct Shares {
     pub outside: Vec<String>,
 }
 
-/// Quanta that may be preempted in an hour. Beyond that, work waits for others to end by themselves
-/// (B5).
+/// Quanta that may be preempted in an hour. If a budget is used up, work waits until other
+/// processes end by themselves (B5).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Budgets {
@@ -114,17 +114,19 @@ pub struct OthersBudget {
     pub spent: u64,
 }
 
-/// Entitlement and use.
+/// Entitlement and use, in quanta.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Tally {
+    /// Entitlement.
     pub due: u64,
-    /// Entitlement by division among all that ask.
+    /// Entitlement by division among all work with demand.
     pub divided: u64,
     /// Entitlement outside the division: allocations on nodes that take no new work.
     pub resting: u64,
-    /// Lent as long as no other work can use it.
+    /// Entitlement to idle space, which is lent as long as no other work can use it.
     pub lent: u64,
+    /// Quanta of all allocations.
     pub held: u64,
     /// Held before this round, and not ordered to leave.
     pub staying: u64,

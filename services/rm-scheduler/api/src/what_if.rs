@@ -11,14 +11,15 @@ use crate::node_publications::Blocker;
 use crate::policy::Policy;
 use crate::{VacateReason, WaitReason};
 
-/// Any mix of changes to the present fleet. None of them is made.
+/// Changes to the present fleet, in any combination. The forecast is computed on a copy of the
+/// fleet, and nothing is changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WhatIf {
     /// Work that would be submitted, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub submissions: Vec<Submission>,
-    /// The policy that would be in force: a whole document.
+    /// The policy that would be in force, as a complete document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
     /// Nodes that would be drained and take no new work.
@@ -33,18 +34,19 @@ pub struct WhatIf {
     /// Work that would be withdrawn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub withdraw: Vec<WorkId>,
-    /// Maximum number of rounds to plan: 1 to 50. Planning ends when nothing changes. A large fleet
-    /// may take too long for all of them; the answer has the number. Default 10.
+    /// Maximum number of rounds to plan: 1 to 50. Planning ends when a round changes nothing. For a
+    /// large fleet, planning may stop earlier, after a time limit. The response has the number of
+    /// planned rounds. Default 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 50)]
     pub rounds: Option<u64>,
 }
 
-/// Work as the scheduler sees it, without its program.
+/// Work to submit, with the properties that the scheduler uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
-    /// Its name in the answer. Default: `job_what-if-1` and so on, by kind and position.
+    /// Name of the work in the response. Default: `job_what-if-1` and so on, by kind and position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<WorkId>,
     #[serde(default = "default_kind")]
@@ -54,8 +56,8 @@ pub struct Submission {
     pub user: Option<UserName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// A queue instead of a class. Preemption between queues begins after their delays, and thus
-    /// after the rounds of this forecast.
+    /// A queue instead of a class. The forecast contains no preemption between queues, because such
+    /// a preemption begins only after a delay that is longer than the forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The top-level pool of the queue. Default: the first with queues.
@@ -72,7 +74,8 @@ pub struct Submission {
     /// Tasks of a job. Default: more than its processes can take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// Milliseconds of one task, known to the planner after the first has ended. Default: an hour.
+    /// Milliseconds of one task. The planner knows this duration once the first task has ended.
+    /// Default: one hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
     /// Tasks run at the same time in one process. Default 1.
@@ -87,6 +90,7 @@ fn default_kind() -> WorkKind {
     WorkKind::Job
 }
 
+/// Equal nodes that would join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewNodes {
@@ -97,7 +101,7 @@ pub struct NewNodes {
     #[serde(default = "default_count")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub count: u64,
-    /// Default: the pool of nodes that name none.
+    /// Default: the pool of nodes whose agent names no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub size: Size,
@@ -117,58 +121,61 @@ pub struct Forecast {
     pub rounds: u64,
     /// True if no further round would change anything. Otherwise request more rounds.
     pub settled: bool,
-    /// A neighbour of the scheduler that is silent. Until it is heard, nothing is preempted,
-    /// whatever the forecast says.
+    /// A neighbour of the scheduler that is silent. Until it answers, nothing is preempted, even if
+    /// the forecast shows preemptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
-    pub starts: Vec<Starts>,
-    pub waits: Vec<Waits>,
-    pub leaves: Vec<Leaves>,
-    /// Processes of users that the caller may not know by name, which make room for work the caller
-    /// may see (S12).
+    pub starts: Vec<StartedProcesses>,
+    pub waits: Vec<WaitingWork>,
+    pub leaves: Vec<VacatedProcess>,
+    /// Processes that must leave for work that the caller may see. Their users are those that the
+    /// caller may not know by name (S12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaves_of_others: Option<OthersLeave>,
+    pub leaves_of_others: Option<VacatedProcessesOfOthers>,
     /// Work whose number of processes would be different in the end.
-    pub moves: Vec<Moves>,
+    pub moves: Vec<ProcessCountChange>,
     pub shares: SharesChange,
-    /// A preview for each node of `drain`, in the order of the question.
+    /// A preview for each node of `drain`, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drains: Vec<DrainPreview>,
-    /// Entries left out of each list, above 10,000.
+    /// Number of entries beyond 10,000 that are left out, by name of the list.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, u64>,
 }
 
 /// Processes of one piece of work that start on one node in one round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Starts {
+#[schema(as = Starts)]
+pub struct StartedProcesses {
     pub round: u64,
     pub work: WorkId,
     pub user: UserName,
     pub class: String,
     pub node: NodeName,
     pub processes: u64,
-    /// Quanta of each.
+    /// Quanta of each process.
     pub order: u64,
 }
 
 /// Work that has no process in the end, or fewer than it is entitled to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Waits {
+#[schema(as = Waits)]
+pub struct WaitingWork {
     pub work: WorkId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     pub reason: WaitReason,
-    /// It would never be served unless it or the policy changes.
+    /// True if the work is never served unless the work or the policy changes.
     pub refused: bool,
     pub detail: String,
 }
 
 /// One process that must leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Leaves {
+#[schema(as = Leaves)]
+pub struct VacatedProcess {
     pub round: u64,
     /// Absent for a process that starts only in this forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,32 +186,36 @@ pub struct Leaves {
     pub order: u64,
     pub reason: VacateReason,
     pub detail: String,
-    /// Milliseconds of starting or of running tasks that are lost with it.
+    /// Milliseconds of starting or of running tasks that are lost with the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_ms: Option<u64>,
     /// The work that benefits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beneficiary: Option<WorkId>,
+    /// The user of that work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_user: Option<UserName>,
 }
 
-/// Processes that must leave, as a sum.
+/// Sum of processes that must leave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct OthersLeave {
+#[schema(as = OthersLeave)]
+pub struct VacatedProcessesOfOthers {
     pub processes: u64,
-    /// Quanta of all of them.
+    /// Quanta of all these processes.
     pub quanta: u64,
-    /// Milliseconds of starting or of running tasks that are lost with them.
+    /// Milliseconds of starting or of running tasks that are lost with the processes.
     pub lost_ms: u64,
 }
 
-/// Processes of one piece of work.
+/// Change of the number of processes of one piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Moves {
+#[schema(as = Moves)]
+pub struct ProcessCountChange {
     pub work: WorkId,
     pub user: UserName,
     pub class: String,
+    /// Present number of processes.
     pub now: u64,
     /// In the end, without the changes.
     pub without: u64,
@@ -220,6 +231,7 @@ pub struct SharesChange {
     pub classes: Vec<ClassChange>,
 }
 
+/// An amount in quanta at the end of the forecast, without and with the changes of the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Change {
     pub without: u64,
@@ -283,10 +295,10 @@ pub struct DrainMove {
     pub user: UserName,
     /// Quanta.
     pub order: u64,
-    /// Node of the successor; absent without space for it or need of it.
+    /// Node of the successor; absent if there is no space for a successor, or no need of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeName>,
-    /// Why its successor finds no space.
+    /// Why the successor finds no space; absent if it finds space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WaitReason>,
     /// Maximum number of processes of its work or service that are moved at a time.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hayward_publication::Reply;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer, WorkerView,
 };
 use hayward_rm_scheduler_worker_pools::{Caller, Connect, Final, Mode, SizeRequest};

@@ -1,4 +1,5 @@
-//! Copies of the snapshot for what-if and policy previews, and a slot for long computations.
+//! Copies of the snapshot for what-if queries and policy previews, and a slot for long
+//! computations.
 //!
 //! Making a copy stalls the rounds, so copies take at most 1/[`COPY_INTERVAL_FACTOR`] of the time.
 //! A more frequent reader gets the last copy with its revision. A copy under another policy is
@@ -57,8 +58,8 @@ impl SnapshotReads {
         })
     }
 
-    /// Returns a copy of the fleet and its revision. With a `preview`, the copy also has the fleet
-    /// as it would be under that policy.
+    /// Returns a copy of the fleet and its revision. With a `preview`, the copy also contains the
+    /// fleet as it would be under that policy.
     pub async fn read(
         &self,
         handle: &Handle<Command>,
@@ -96,7 +97,8 @@ impl SnapshotReads {
     }
 }
 
-/// Returns a condition for a forecast. It is true until the rounds or the time are used up.
+/// Returns the condition under which a forecast plans one more round: neither the number of rounds
+/// nor the time is used up. The first round is always planned.
 pub fn forecast_limit(rounds: u64) -> impl FnMut(u64) -> bool {
     let started = Instant::now();
     move |planned| planned < rounds && (planned == 0 || started.elapsed() < MAX_DURATION)

@@ -1,7 +1,7 @@
 //! Sends requests to external planners and returns their responses.
 //!
-//! Addresses come from the policy, which only operators change. Redirects and proxies are not
-//! followed, and no secret is sent. Time and size are limited (S22).
+//! The addresses come from the policy, which only operators change. No redirect is followed, no
+//! proxy is used, and no secret is sent. Time and size are limited (S22).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -65,6 +65,7 @@ impl Clients {
         install_crypto();
         let mut builder = reqwest::Client::builder();
         if !secure {
+            // A client without TLS loads no certificates.
             builder = builder.tls_certs_only([]);
         }
         let client = builder
@@ -176,6 +177,7 @@ fn serialize(request: &PlannerRequest, max_bytes: usize) -> Result<Vec<u8>, Stri
     Ok(limited.bytes)
 }
 
+/// A buffer that refuses to grow beyond `max_bytes`.
 struct LimitedBuffer {
     bytes: Vec<u8>,
     max_bytes: usize,

@@ -5,7 +5,9 @@ use hayward_rm_scheduler_api::planners::{
     OutsidePlanner, PlannerAnswer, PlannerFailure, PlannerKind, Planners, PoolPlanning,
     RefusedStep, StepRefusal,
 };
-use hayward_rm_scheduler_domain::plan::external_planner_effects::{Refusal, Refused};
+use hayward_rm_scheduler_domain::plan::external_planner_effects::{
+    Refusal, Refused, ResponseEffect,
+};
 
 use crate::working_set::Ledger;
 use crate::working_set::external_planners::{LastResponse, PlannerState};
@@ -26,7 +28,7 @@ pub fn list_planners(ledger: &Ledger, moment: &Moment) -> Planners {
         PoolPlanning {
             pool: pool.clone(),
             kind,
-            outside: state.map(|state| external_planner(state, moment)),
+            outside: state.map(|state| to_external_planner(state, moment)),
         }
     });
     Planners {
@@ -36,7 +38,8 @@ pub fn list_planners(ledger: &Ledger, moment: &Moment) -> Planners {
     }
 }
 
-fn external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
+fn to_external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
+    // Converts a monotonic time. A time in the past becomes the present.
     let wall_time = |at: u64| moment.now.plus_ms(at.saturating_sub(moment.monotonic_ms));
     let asking = state.open_request.is_some();
     OutsidePlanner {
@@ -52,15 +55,13 @@ fn external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
                 detail: detail.clone(),
             }),
         next_attempt_at: state.due_ms.filter(|_| !asking).map(wall_time),
-        last_answer: state.last_response.as_ref().map(planner_answer),
+        last_answer: state.last_response.as_ref().map(to_planner_answer),
     }
 }
 
-fn planner_answer(last: &LastResponse) -> PlannerAnswer {
+fn to_planner_answer(last: &LastResponse) -> PlannerAnswer {
     let effect = last.effect.as_ref();
-    let count = |amount: fn(
-        &hayward_rm_scheduler_domain::plan::external_planner_effects::ResponseEffect,
-    ) -> u64| { effect.map_or(0, |(_, effect)| amount(effect)) };
+    let count = |amount: fn(&ResponseEffect) -> u64| effect.map_or(0, |(_, effect)| amount(effect));
     PlannerAnswer {
         at: last.at,
         took_ms: last.took_ms,
@@ -70,22 +71,22 @@ fn planner_answer(last: &LastResponse) -> PlannerAnswer {
         vacated: count(|it| it.vacated),
         refusals: count(|it| it.refusals),
         refused: effect.map_or_else(Vec::new, |(_, effect)| {
-            effect.refused.iter().map(refused_step).collect()
+            effect.refused.iter().map(to_refused_step).collect()
         }),
     }
 }
 
-fn refused_step(step: &Refused) -> RefusedStep {
+fn to_refused_step(step: &Refused) -> RefusedStep {
     RefusedStep {
         at: step.pointer.clone(),
         what: step.name.clone(),
         node: step.node.clone(),
-        reason: step_refusal(step.reason),
+        reason: to_step_refusal(step.reason),
         detail: step.detail.clone(),
     }
 }
 
-fn step_refusal(refusal: Refusal) -> StepRefusal {
+fn to_step_refusal(refusal: Refusal) -> StepRefusal {
     match refusal {
         Refusal::UnknownWork => StepRefusal::UnknownWork,
         Refusal::NotItsOwn => StepRefusal::NotItsOwn,

@@ -59,7 +59,7 @@ fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
     all || entry.user.as_str() == caller.name
 }
 
-/// Lists allocations: which work holds what on which node.
+/// Lists allocations: how many quanta each work holds on which node.
 #[utoipa::path(
     get, path = "/v1/allocations", operation_id = "list_allocations", tag = "allocations",
     params(AllocationsQuery),

@@ -4,7 +4,7 @@ use hayward_publication::changes::{Feed, Kind, Visibility, as_view, show_unchang
 use hayward_rm_scheduler_api::views::AllocationView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS};
 
-use super::admission;
+use super::route_roles;
 use crate::policy_check::POLICY;
 
 pub const FEED: Feed = Feed {
@@ -36,5 +36,5 @@ pub const FEED: Feed = Feed {
             show: show_unchanged,
         },
     ],
-    admitted: admission::TABLE,
+    admitted: route_roles::TABLE,
 };

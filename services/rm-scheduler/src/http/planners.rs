@@ -5,8 +5,7 @@ use hayward_rm_scheduler_api::planners::Planners;
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Scope};
 
-use super::Api;
-use super::shares::no_round;
+use super::{Api, no_round_yet};
 use crate::command::Command;
 
 /// Lists the planner of each pool, with the result of the last answer of an external planner.
@@ -26,5 +25,5 @@ pub async fn list_planners(
 ) -> Result<Json<Planners>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     let found = api.handle.read(Command::Planners).await?.value;
-    found.map(Json).ok_or_else(no_round)
+    found.map(Json).ok_or_else(no_round_yet)
 }

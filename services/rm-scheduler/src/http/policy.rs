@@ -22,8 +22,8 @@ use crate::queries::what_if::DEFAULT_ROUNDS;
 /// Response header with the revision of a write.
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
-/// Reads the policy in force. Callers without full access do not see users they do not know,
-/// classes for such users alone, and queues (S12).
+/// Reads the policy in force. For callers without full access, the response has no queues, no users
+/// that the caller may not know by name, and no classes that are only for such users (S12).
 #[utoipa::path(
     get, path = "/v1/policy", operation_id = "show_policy", tag = "policy",
     responses(

@@ -7,8 +7,7 @@ use hayward_service::{Caller, Json, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Api;
-use super::shares::no_round;
+use super::{Api, no_round_yet};
 use crate::command::Command;
 use crate::queries::redaction;
 
@@ -40,7 +39,12 @@ pub async fn list_queues(
 ) -> Result<Json<Queues>, Problem> {
     let pool = query.pool.clone();
     let command = |reply| Command::Queues(pool, reply);
-    let queues = api.handle.read(command).await?.value.ok_or_else(no_round)?;
+    let queues = api
+        .handle
+        .read(command)
+        .await?
+        .value
+        .ok_or_else(no_round_yet)?;
     match query.pool.filter(|_| queues.pools.is_empty()) {
         Some(pool) => {
             let detail = format!("no pool {pool:?} with queues; name a pool without parent");
@@ -48,9 +52,9 @@ pub async fn list_queues(
         }
         None if caller.sees_all_users() => Ok(Json(queues)),
         None => {
-            let knows = |user: &str| caller.may_see_user(user);
+            let may_see_user = |user: &str| caller.may_see_user(user);
             let groups = caller.groups.names();
-            Ok(Json(redaction::redact_queues(queues, knows, groups)))
+            Ok(Json(redaction::redact_queues(queues, may_see_user, groups)))
         }
     }
 }

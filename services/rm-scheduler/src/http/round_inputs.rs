@@ -10,8 +10,10 @@ use utoipa::ToSchema;
 use super::Api;
 use crate::recorder::decode;
 use crate::replay::Inputs;
-use crate::store::inputs::{StoredInputs, find};
+use crate::store::round_inputs::{StoredInputs, find};
 
+// This type only documents the response. The handler serializes [`Inputs`], which has the same
+// fields.
 /// Inputs of a round, and its plan before anything was dropped from it.
 #[derive(Serialize, ToSchema)]
 pub struct RoundInputs {
@@ -20,7 +22,7 @@ pub struct RoundInputs {
     pub format: String,
     pub round: u64,
     pub at: hayward_vocabulary::Timestamp,
-    /// Everything the plan depends on, as the planner reads it.
+    /// Everything that the plan depends on.
     #[schema(value_type = Object)]
     pub snapshot: (),
     /// The plan as the planner made it.
@@ -28,7 +30,8 @@ pub struct RoundInputs {
     pub plan: (),
 }
 
-/// Reads the inputs of a round. The same planner makes the same plan of them, to the byte.
+/// Reads the inputs of a round. The same version of the planner makes the same plan from them, byte
+/// for byte.
 #[utoipa::path(
     get, path = "/v1/rounds/{round}/inputs", operation_id = "show_round_inputs", tag = "rounds",
     params(("round" = u64, Path, description = "its number")),
@@ -72,6 +75,7 @@ fn not_recorded(round: u64) -> Problem {
     Problem::new(Code::NotFound, detail)
 }
 
+/// Returns the problem for inputs that were not stored. `bytes` is 0 if encoding took too long.
 fn not_stored(round: u64, bytes: u64) -> Problem {
     if bytes == 0 {
         let detail = format!("recording the inputs of round {round} took too long");

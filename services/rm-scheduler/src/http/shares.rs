@@ -1,18 +1,18 @@
-//! Handler of `/v1/shares`: entitlement and use.
+//! Handler of `/v1/shares`: entitlement and use of classes, users and work.
 
 use std::collections::BTreeSet;
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{Policy, Pool};
 use hayward_rm_scheduler_api::shares::Shares;
-use hayward_service::http::problem::{Code, Problem};
+use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json};
 
-use super::Api;
+use super::{Api, no_round_yet};
 use crate::queries::{redaction, shares};
 
 /// Shows entitlement and use, from capacity down to each piece of work. Users that the caller may
-/// not know by name are sums (S12).
+/// not know by name are shown as sums (S12).
 #[utoipa::path(
     get, path = "/v1/shares", operation_id = "show_shares", tag = "shares",
     responses(
@@ -27,7 +27,7 @@ pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<
     let newest = view.newest_round.as_ref();
     let shares =
         newest.map(|it| shares::to_response(it, pools_without_shares(&view.policy.policy)));
-    let shares = shares.ok_or_else(no_round)?;
+    let shares = shares.ok_or_else(no_round_yet)?;
     drop(view);
     Ok(Json(redaction::redact_shares(shares, |user| {
         caller.may_see_user(user.as_str())
@@ -47,13 +47,7 @@ fn pools_without_shares(policy: &Policy) -> shares::PoolsWithoutShares {
         names.cloned().collect()
     };
     shares::PoolsWithoutShares {
-        divided: names_where(|root| root.queues.is_some()),
-        outside: names_where(|root| root.planner.is_some() && root.queues.is_none()),
+        with_queues: names_where(|root| root.queues.is_some()),
+        with_external_planner: names_where(|root| root.planner.is_some() && root.queues.is_none()),
     }
-}
-
-/// Returns the problem for a request before the first round.
-pub fn no_round() -> Problem {
-    let detail = "no round yet: not all neighbours of the scheduler have answered";
-    Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
 }

@@ -1,4 +1,8 @@
-//! Handler of `/v1/verdicts/{work}`: why a piece of work has what it has.
+//! Handler of `/v1/verdicts/{work}`: the verdict on one piece of work.
+//!
+//! A verdict explains why the work has its present number of processes. The published verdict
+//! changes only with its meaning, so its numbers may be of an earlier round. The response takes the
+//! numbers from the newest round instead.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
@@ -9,7 +13,8 @@ use hayward_vocabulary::WorkId;
 use super::Api;
 use crate::translate::published_entries;
 
-/// Shows why one piece of work has what it has, with the numbers of the newest round.
+/// Shows the verdict on one piece of work, with the numbers of the newest round. The verdict
+/// explains why the work has its present number of processes.
 #[utoipa::path(
     get, path = "/v1/verdicts/{work}", operation_id = "show_verdict", tag = "verdicts",
     params(("work" = WorkId, Path, description = "its id")),
@@ -33,11 +38,11 @@ pub async fn show_verdict(
         return Ok(Json(published));
     };
     let newest = published_entries::verdict(&work, newest);
+    // A verdict of the planner has no note, no time and no receipts. Only the published one has
+    // them.
+    let note = published_entries::note(&published.detail);
     Ok(Json(VerdictEntry {
-        detail: published_entries::with_note(
-            newest.detail,
-            published_entries::note(&published.detail),
-        ),
+        detail: published_entries::with_note(newest.detail, note),
         since: published.since,
         receipts: published.receipts,
         ..newest

@@ -15,8 +15,9 @@ use crate::policy_check::Fault;
 use crate::queries::drain_preview::preview_drains;
 use crate::queries::what_if::{Requester, forbidden_fields, forecast_input, to_response};
 
-/// Forecasts what would happen. The planner runs round after round on a copy of the fleet; nothing
-/// is changed. Operators and viewers may ask anything, submitters about their own work.
+/// Forecasts the effects of changes. The planner plans several rounds on a copy of the fleet, and
+/// the fleet itself is not changed. Operators and viewers may forecast any change, submitters only
+/// changes of their own work.
 #[utoipa::path(
     post, path = "/v1/what-if", operation_id = "forecast_changes", tag = "what-if",
     request_body = WhatIf,
@@ -69,7 +70,7 @@ async fn drained_processes(api: &Api, query: &WhatIf) -> Result<Vec<ProcessOnNod
         return Ok(Vec::new());
     }
     let nodes = query.drain.iter().cloned().collect();
-    let command = |reply| Command::ProcessesOn(nodes, reply);
+    let command = |reply| Command::ProcessesOnNodes(nodes, reply);
     Ok(api.handle.ask(command).await?.value)
 }
 
@@ -103,7 +104,7 @@ fn requester_of(caller: &Caller) -> Result<Requester, Problem> {
     Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),
         groups: caller.groups.names().to_vec(),
-        sees_all: caller.sees_all_users(),
+        sees_all_users: caller.sees_all_users(),
         tenant: caller.tenant.clone(),
     })
 }

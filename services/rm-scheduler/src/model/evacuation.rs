@@ -16,8 +16,8 @@ pub struct Evacuation {
     /// Time at which the first process had to leave. `None` for a mark, which vacates nothing.
     #[serde(default)]
     pub begun: Option<Timestamp>,
-    #[serde(default)]
     /// The processes of the evacuation.
+    #[serde(default)]
     pub members: BTreeMap<AllocationId, EvacuatedProcess>,
 }
 
@@ -35,17 +35,18 @@ pub struct EvacuatedProcess {
     /// process has ended.
     #[serde(default, rename = "place_first")]
     pub successor_reserved: bool,
+    /// True once the process has ended.
     #[serde(default)]
     pub ended: bool,
-    #[serde(default)]
     /// How the move of the process ended. `None` until then.
-    pub settled: Option<Settled>,
+    #[serde(default)]
+    pub settled: Option<MoveOutcome>,
 }
 
 /// How the move of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Settled {
+pub enum MoveOutcome {
     /// This successor runs.
     Replaced(AllocationId),
     /// The work needs no further process.

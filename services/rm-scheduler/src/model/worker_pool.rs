@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use hayward_rm_scheduler_api::pools::{PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_api::worker_pools::{PoolEvent, WorkerSpec};
 use hayward_rm_scheduler_worker_pools::Pool;
 use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
@@ -22,9 +22,9 @@ pub struct PoolDescription {
     pub spec: Option<WorkerSpec>,
     pub created_at: Timestamp,
     pub stopped_at: Option<Timestamp>,
-    /// Digest of the caller and `Idempotency-Key` of the creating request. `request_digest` is the
-    /// digest of the request itself.
+    /// Digest of the caller and `Idempotency-Key` of the request that created the pool.
     pub key_digest: RequestDigest,
+    /// Digest of that request itself.
     pub request_digest: RequestDigest,
 }
 

@@ -35,7 +35,7 @@ pub fn preview_drains(
             .collect();
         let without_space = moves
             .iter()
-            .filter(|process| process.why_not.is_some())
+            .filter(|drain_move| drain_move.why_not.is_some())
             .count() as u64;
         let estimate = match reason_without_estimate(&stays, without_space, forecast.with.settled) {
             Some(why) => Err(why),
@@ -85,9 +85,9 @@ fn reason_to_stay(process: &ProcessOnNode) -> Option<Blocker> {
 
 /// Returns why the duration cannot be estimated. Returns `None` if it can.
 fn reason_without_estimate(stays: &[Blocker], without_space: u64, settled: bool) -> Option<String> {
-    let is_lasting = |process: &&Blocker| process.why != BlockerReason::Stopping;
-    if let Some(stays) = stays.iter().find(is_lasting) {
-        return Some(format!("{} of {} stays", stays.work, stays.user));
+    let is_lasting = |blocker: &&Blocker| blocker.why != BlockerReason::Stopping;
+    if let Some(blocker) = stays.iter().find(is_lasting) {
+        return Some(format!("{} of {} stays", blocker.work, blocker.user));
     }
     if without_space > 0 {
         let detail = format!("{without_space} of the processes find no space elsewhere");
@@ -120,7 +120,10 @@ fn estimate_ms(group: &[&ProcessOnNode]) -> Result<u64, String> {
             "{} lets none of its processes be moved; only a deadline moves them",
             group[0].group
         )),
-        limit => Ok(slowest.saturating_mul(count.div_ceil(limit.unwrap_or(count).max(1)))),
+        limit => {
+            let wave_size = limit.unwrap_or(count).max(1);
+            Ok(slowest.saturating_mul(count.div_ceil(wave_size)))
+        }
     }
 }
 
@@ -174,8 +177,8 @@ impl<'a> SuccessorNodes<'a> {
         if has_space && let Some(nodes) = self.nodes_by_work.get_mut(&process.work) {
             target = nodes.pop().cloned();
         }
-        // The verdict may say that the work does not wait, if the smaller fleet gives it its whole
-        // share.
+        // The work may have a verdict that it does not wait. This is the case if its entitlement in
+        // the smaller fleet is so low that the work has all processes it is entitled to.
         let verdict = self.forecast.with.verdicts.get(&process.work);
         let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
         let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| verdict.reason);

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{plan, serving_class};
 use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::context::view::NewestRound;
+use crate::context::shared_view::NewestRound;
 use crate::node_space::NodeSpace;
 use crate::queries::shares;
 
@@ -77,11 +77,12 @@ fn pool_loads(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) 
         .iter()
         .map(|(name, pool)| (name, empty_load(name, pool.parent.clone())))
         .collect();
+    // Nodes of each pool by number of quanta.
     let mut orders: BTreeMap<&String, BTreeMap<u64, NodesOfOrder>> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         if let (Some(pool), Some(space)) = (pools.get_mut(&node.pool), spaces.get(name)) {
             add_node(pool, node, space);
-            add_order(orders.entry(&node.pool).or_default(), node, space);
+            count_by_size(orders.entry(&node.pool).or_default(), node, space);
         }
     }
     for class in classes {
@@ -171,21 +172,21 @@ fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
 
 /// Counts the node in the row of its capacity, and in the row of its free quanta if it is partly
 /// used.
-fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &NodeSpace) {
+fn count_by_size(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &NodeSpace) {
     let new_row = |order| NodesOfOrder {
         order,
         ..NodesOfOrder::default()
     };
-    let own = orders
+    let by_capacity = orders
         .entry(space.capacity)
         .or_insert_with(|| new_row(space.capacity));
-    own.nodes += 1;
+    by_capacity.nodes += 1;
     if !node.is_schedulable() {
         return;
     }
-    own.up += 1;
+    by_capacity.up += 1;
     if space.held == 0 {
-        own.free += 1;
+        by_capacity.free += 1;
     } else if space.free() > 0 {
         let by_free_quanta = orders.entry(space.free());
         by_free_quanta

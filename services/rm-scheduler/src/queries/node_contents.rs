@@ -9,7 +9,8 @@ use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::command::NodeFilter;
 use crate::model::AllocationRecord;
-use crate::node_space::{NodeSpace, is_divided, pool_and_ancestors, quantum};
+use crate::node_space::NodeSpace;
+use crate::pool_tree::{has_queues, pool_and_ancestors, quantum_of_pool};
 
 type HeldAllocation<'a> = (&'a AllocationId, &'a Allocation);
 
@@ -97,7 +98,7 @@ fn node_without_shares(
         quiesced: known.is_some_and(|node| !node.takes_work),
         blocked: blocked.map(|block| block.reason.clone()),
         capacity: known.map(|node| node.capacity.clone()).unwrap_or_default(),
-        quantum: quantum(snapshot, &pool).clone(),
+        quantum: quantum_of_pool(snapshot, &pool).clone(),
         order: space.capacity,
         held: space.held,
         free: space.free(),
@@ -106,7 +107,7 @@ fn node_without_shares(
         vacating: space.vacating,
         processes: space.processes,
         // Pools with queues do not grant whole nodes.
-        reservable: up && space.fixed == 0 && !is_divided(snapshot, &pool),
+        reservable: up && space.fixed == 0 && !has_queues(snapshot, &pool),
         classes: usable_classes(snapshot, &pool),
         shares: Vec::new(),
         pool,
@@ -116,12 +117,12 @@ fn node_without_shares(
 /// Returns the classes that may use this pool. A `FAIR_SHARE` class may use its own pool and the
 /// pools below it, any other class only its own. The list is empty in a tree with queues.
 fn usable_classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
-    if is_divided(snapshot, pool) {
+    if has_queues(snapshot, pool) {
         return Vec::new();
     }
-    let above: Vec<&str> = pool_and_ancestors(snapshot, pool).collect();
+    let own_and_above: Vec<&str> = pool_and_ancestors(snapshot, pool).collect();
     let may_use = |class: &Class| match class.policy {
-        Policy::FairShare => above.contains(&class.pool.as_str()),
+        Policy::FairShare => own_and_above.contains(&class.pool.as_str()),
         _ => class.pool == pool,
     };
     let classes = snapshot.classes.iter().filter(|(_, class)| may_use(class));
@@ -137,8 +138,9 @@ fn to_occupancy(
     let entry = &record.entry;
     let home = snapshot.classes.get(&entry.class).map(|class| &class.pool);
     let pool = snapshot.nodes.get(&entry.node).map(|node| &node.pool);
+    // Without a known investment, the process counts as invested since its start or its grant.
     let since = allocation.running_since.unwrap_or(allocation.granted_at);
-    let running = snapshot.now.ms_since(since);
+    let running_ms = snapshot.now.ms_since(since);
     ShareOccupancy {
         allocation: entry.id.clone(),
         work: entry.work.clone(),
@@ -148,7 +150,7 @@ fn to_occupancy(
         order: entry.order,
         state: entry.state,
         granted_at: entry.granted_at,
-        investment_ms: allocation.investment_ms.unwrap_or(running),
+        investment_ms: allocation.investment_ms.unwrap_or(running_ms),
         fixed: record.fixed,
         leaving: allocation.leaving,
         purged: allocation.purged,

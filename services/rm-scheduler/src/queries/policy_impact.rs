@@ -40,6 +40,7 @@ pub fn policy_moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) ->
 }
 
 fn node_shifts(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
+    // A policy neither adds nor removes nodes, so both snapshots have the same nodes in one order.
     let pairs = before.nodes.iter().zip(after.nodes.values());
     let moved = pairs.filter(|((_, old), new)| old.pool != new.pool);
     moved
@@ -62,13 +63,16 @@ struct PolicyResult<'a> {
 fn work_shifts(old_policy: &PolicyResult, new_policy: &PolicyResult) -> Vec<WorkShift> {
     let (before, after) = (old_policy.snapshot, new_policy.snapshot);
     let (without, with) = (old_policy.timeline, new_policy.timeline);
-    let serving_class = |timeline: &Timeline, work: &WorkId| {
+    let name_of_serving_class = |timeline: &Timeline, work: &WorkId| {
         let verdict = timeline.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
     };
     let shift = |(work, demand): (&WorkId, &snapshot::Demand)| {
-        let (old, new) = (serving_class(without, work), serving_class(with, work));
+        let (old, new) = (
+            name_of_serving_class(without, work),
+            name_of_serving_class(with, work),
+        );
         let class = |snapshot: &Snapshot, name: &Option<String>| {
             let name = name.as_ref()?;
             snapshot.classes.get(name).cloned()
@@ -90,10 +94,10 @@ fn work_shifts(old_policy: &PolicyResult, new_policy: &PolicyResult) -> Vec<Work
 }
 
 /// Name and rules of the class that serves a piece of work. Both are `None` if no class does.
-type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
+type ServingClass<'a> = (Option<&'a str>, Option<snapshot::Class>);
 
 /// Returns the reason of the change. Returns `None` if only amounts change for the work.
-fn reason_of_shift(before: Served<'_>, after: Served<'_>) -> Option<String> {
+fn reason_of_shift(before: ServingClass<'_>, after: ServingClass<'_>) -> Option<String> {
     let (old, new) = match (before, after) {
         ((None, _), (None, _)) => return None,
         ((Some(old), _), (None, _)) => {
@@ -142,18 +146,20 @@ fn class_shifts(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
 
 fn user_shifts(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
     // Due quanta without and with the policy, by class and user.
-    let mut dues: BTreeMap<(&String, &UserName), (u64, u64)> = BTreeMap::new();
+    let mut due_quanta: BTreeMap<(&String, &UserName), (u64, u64)> = BTreeMap::new();
     for (class, share) in &without.shares.classes {
         for (user, share) in &share.users {
-            dues.entry((class, user)).or_default().0 = share.tally.due;
+            let (due_before, _) = due_quanta.entry((class, user)).or_default();
+            *due_before = share.tally.due;
         }
     }
     for (class, share) in &with.shares.classes {
         for (user, share) in &share.users {
-            dues.entry((class, user)).or_default().1 = share.tally.due;
+            let (_, due_after) = due_quanta.entry((class, user)).or_default();
+            *due_after = share.tally.due;
         }
     }
-    let changed = dues.into_iter().filter(|(_, (old, new))| old != new);
+    let changed = due_quanta.into_iter().filter(|(_, (old, new))| old != new);
     changed
         .take(MAX_ENTRIES)
         .map(|((class, user), (due_before, due_after))| UserShift {

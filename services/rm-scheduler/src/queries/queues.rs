@@ -7,7 +7,7 @@ use hayward_rm_scheduler_capacity::{QueueView, queue_views};
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Limit};
 
-use crate::node_space::top_of;
+use crate::pool_tree::root_pool_of;
 
 /// Returns the queues of one pool, or of all pools with queues.
 pub fn list_queues(snapshot: &Snapshot, wanted_pool: Option<&str>) -> Queues {
@@ -22,7 +22,7 @@ pub fn list_queues(snapshot: &Snapshot, wanted_pool: Option<&str>) -> Queues {
 
 fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     let nodes = snapshot.nodes.values();
-    let pool_nodes = nodes.filter(|node| top_of(snapshot, &node.pool) == pool);
+    let pool_nodes = nodes.filter(|node| root_pool_of(snapshot, &node.pool) == pool);
     let (mut node_count, mut open_count) = (0, 0);
     for node in pool_nodes {
         node_count += 1;

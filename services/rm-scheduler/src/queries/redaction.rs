@@ -13,23 +13,28 @@ use hayward_vocabulary::UserName;
 /// Stands for all users, or for all groups, in a limit.
 const ANY_NAME: &str = "*";
 
-/// Replaces users that the caller does not know by sums.
-pub fn redact_shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
+/// Replaces users that the caller may not see by sums.
+pub fn redact_shares(mut shares: Shares, may_see_user: impl Fn(&UserName) -> bool) -> Shares {
     shares.classes = shares
         .classes
         .into_iter()
-        .map(|share| redact_class(share, &knows))
+        .map(|share| redact_class(share, &may_see_user))
         .collect();
-    shares.budgets = redact_budgets(shares.budgets, &knows);
-    let (known, others) = shares.ledger.into_iter().partition(|it| knows(&it.user));
+    shares.budgets = redact_budgets(shares.budgets, &may_see_user);
+    let (known, others) = shares
+        .ledger
+        .into_iter()
+        .partition(|it| may_see_user(&it.user));
     shares.ledger = known;
     shares.ledger_of_others = sum_ledger(others);
     shares
 }
 
-fn redact_class(mut class: ClassShare, knows: impl Fn(&UserName) -> bool) -> ClassShare {
-    let (known, others): (_, Vec<UserShare>) =
-        class.users.into_iter().partition(|it| knows(&it.user));
+fn redact_class(mut class: ClassShare, may_see_user: impl Fn(&UserName) -> bool) -> ClassShare {
+    let (known, others): (_, Vec<UserShare>) = class
+        .users
+        .into_iter()
+        .partition(|it| may_see_user(&it.user));
     class.users = known;
     class.others = (!others.is_empty()).then(|| OthersShare {
         users: others.len() as u64,
@@ -54,8 +59,11 @@ fn sum_tallies<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Tally {
     })
 }
 
-fn redact_budgets(mut budgets: Budgets, knows: impl Fn(&UserName) -> bool) -> Budgets {
-    let (known, others): (_, Vec<_>) = budgets.users.into_iter().partition(|it| knows(&it.user));
+fn redact_budgets(mut budgets: Budgets, may_see_user: impl Fn(&UserName) -> bool) -> Budgets {
+    let (known, others): (_, Vec<_>) = budgets
+        .users
+        .into_iter()
+        .partition(|it| may_see_user(&it.user));
     budgets.users = known;
     let mut trees = BTreeMap::<String, OthersBudget>::new();
     for other in others {
@@ -93,7 +101,7 @@ fn sum_ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
 /// groups of the caller, stay.
 pub fn redact_queues(
     mut queues: Queues,
-    knows: impl Fn(&str) -> bool,
+    may_see_user: impl Fn(&str) -> bool,
     groups: &[String],
 ) -> Queues {
     let entries = queues.pools.iter_mut().flat_map(|pool| &mut pool.queues);
@@ -103,7 +111,7 @@ pub fn redact_queues(
         ..
     } in entries.flat_map(|queue| &mut queue.limits)
     {
-        users.retain(|user| user == ANY_NAME || knows(user));
+        users.retain(|user| user == ANY_NAME || may_see_user(user));
         limit_groups.retain(|group| group == ANY_NAME || groups.contains(group));
     }
     queues
@@ -138,7 +146,7 @@ mod tests {
         serde_json::from_value(shares).unwrap()
     }
 
-    /// Users are named only to callers that know them (S12).
+    /// A response names a user only to callers that may see the user (S12).
     #[test]
     fn other_users_are_sums_and_totals_still_add_up() {
         let redacted = redact_shares(unredacted_shares(), |user| user.as_str() == "ann");
@@ -165,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_knows_all_users_sees_everything() {
+    fn a_caller_that_may_see_all_users_gets_unchanged_shares() {
         let shares = unredacted_shares();
         assert_eq!(redact_shares(shares.clone(), |_| true), shares);
     }
 
-    /// Users are named only to callers that know them (S12).
+    /// A response names a user only to callers that may see the user (S12).
     #[test]
     fn limits_of_queues_name_only_known_users_and_own_groups() {
         let limit = json!({"users": ["*", "ann", "ben"], "groups": ["dev", "ops"],

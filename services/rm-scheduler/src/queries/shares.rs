@@ -9,30 +9,31 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_rm_scheduler_domain::{plan, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-use crate::context::view::NewestRound;
+use crate::context::shared_view::NewestRound;
 
 /// Pools that are not planned by shares. The response lists such a pool only while the shares count
 /// quanta in it, for example of work that a class started before.
 #[derive(Default)]
 pub struct PoolsWithoutShares {
-    /// Pools with queues.
-    pub divided: BTreeSet<String>,
-    /// Pools with an external planner.
-    pub outside: BTreeSet<String>,
+    pub with_queues: BTreeSet<String>,
+    pub with_external_planner: BTreeSet<String>,
 }
 
 pub fn to_response(newest: &NewestRound, other_pools: PoolsWithoutShares) -> Shares {
-    let PoolsWithoutShares { divided, outside } = other_pools;
+    let PoolsWithoutShares {
+        with_queues,
+        with_external_planner,
+    } = other_pools;
     let shares = &newest.shares;
     let is_listed = |(name, pool): &(&String, &plan::PoolShare)| {
-        let without_shares = divided.contains(*name) || outside.contains(*name);
+        let without_shares = with_queues.contains(*name) || with_external_planner.contains(*name);
         pool.total > 0 || pool.held > 0 || !without_shares
     };
     let listed = shares.pools.iter().filter(is_listed);
-    let mut budgets = newest.budgets.clone();
-    budgets.pools.retain(|it| !divided.contains(&it.pool));
     // Pools with queues have no budget. Delays and rules of their own limit preemption.
-    budgets.users.retain(|it| !divided.contains(&it.tree));
+    let mut budgets = newest.budgets.clone();
+    budgets.pools.retain(|it| !with_queues.contains(&it.pool));
+    budgets.users.retain(|it| !with_queues.contains(&it.tree));
     Shares {
         round: newest.round,
         at: newest.at,
@@ -53,8 +54,8 @@ pub fn to_response(newest: &NewestRound, other_pools: PoolsWithoutShares) -> Sha
         ledger: newest.ledger.clone(),
         ledger_of_others: Vec::new(),
         budgets,
-        divided: divided.into_iter().collect(),
-        outside: outside.into_iter().collect(),
+        divided: with_queues.into_iter().collect(),
+        outside: with_external_planner.into_iter().collect(),
     }
 }
 

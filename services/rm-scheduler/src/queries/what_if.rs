@@ -1,11 +1,11 @@
-//! Forecasts of `what-if`: what would happen if work were submitted or nodes were lost, and so on.
-//! A query is applied to a copy of the snapshot. The forecasts without and with the query become
+//! Forecasts of `what-if`: the effects of changes such as submitted work or lost nodes. A query is
+//! validated and applied to a copy of the snapshot. The forecasts without and with the query become
 //! the response. The code is pure.
 //!
-//! Operators and viewers may ask anything. Submitters may ask about actions that are open to them:
-//! submit as themselves and withdraw their own work. A submitter sees the work of users that it may
-//! know by name, and preemptions for or of its own work. It sees everything else as sums, as in
-//! `/v1/shares` (S12).
+//! Operators and viewers may query any change. Submitters may query only changes that they could
+//! make: submit work as themselves, and withdraw their own work. The response for a submitter names
+//! the work of users that the submitter may know by name, and preemptions of or for that work. It
+//! contains everything else as sums, as `/v1/shares` does (S12).
 
 mod response;
 
@@ -25,17 +25,20 @@ use crate::command::FleetCopy;
 
 pub use response::to_response;
 
-/// Limits of a query that are part of the API.
+// Limits and defaults of a query that are part of the API.
 pub const MAX_SUBMISSIONS: usize = 1_000;
 pub const MAX_INSTANCES: u64 = 1_000;
 pub const MAX_NEW_NODES: u64 = 10_000;
 pub const MAX_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
-/// Upper limits of amounts in a query: far from overflow, and larger than any fleet.
+// Upper limits of amounts in a query. They prevent overflow, and are larger than any fleet.
 const MAX_PROCESSES: u64 = 1_000_000;
 const MAX_TASKS: u64 = 1_000_000_000;
+const MAX_THREADS: u64 = 256;
+/// 64 TiB, in bytes.
 const MAX_MEMORY: u64 = 1 << 46;
-const MAX_MILLI_CPU: u64 = 1 << 26;
+/// Thousandths of CPUs or of GPUs.
+const MAX_MILLI_UNITS: u64 = 1 << 26;
 /// Tasks for each process if the query gives no number.
 const TASKS_PER_PROCESS: u64 = 1_000;
 
@@ -46,18 +49,18 @@ pub struct Requester {
     pub user: Option<UserName>,
     /// Groups of the user, for access lists and limits of queues.
     pub groups: Vec<String>,
-    /// True if the user may see everything and ask anything.
-    pub sees_all: bool,
+    /// True if the user may see all users and query any change.
+    pub sees_all_users: bool,
     /// Tenant of the user.
     pub tenant: Option<Arc<Tenant>>,
 }
 
 impl Requester {
-    /// Returns true if the caller may see the name of this user.
-    fn knows(&self, user: &UserName) -> bool {
+    /// Returns true if the requester may see the name of this user.
+    fn may_see_user(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
         let same_tenant = tenant.is_some_and(|it| it.has(user.as_str()));
-        self.sees_all || same_tenant || Some(user) == self.user.as_ref()
+        self.sees_all_users || same_tenant || Some(user) == self.user.as_ref()
     }
 }
 
@@ -93,7 +96,7 @@ impl Faults {
 /// Returns a fault for each used field that only operators and viewers may use.
 pub fn forbidden_fields(query: &WhatIf, requester: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
-    if requester.sees_all {
+    if requester.sees_all_users {
         return faults.0;
     }
     let fields = [
@@ -145,8 +148,9 @@ pub fn forecast_input(
     let mut changes = Changes::default();
     add_submissions(&mut changes, query, requester, snapshot, &mut faults);
     for (index, work) in query.withdraw.iter().enumerate() {
-        let is_own =
-            |demand: &Demand| requester.sees_all || Some(&demand.user) == requester.user.as_ref();
+        let is_own = |demand: &Demand| {
+            requester.sees_all_users || Some(&demand.user) == requester.user.as_ref()
+        };
         let mut parts = parts_of(snapshot, work).peekable();
         if parts.peek().is_none() || !parts.all(|part| is_own(&snapshot.demand[part])) {
             let detail = format!("there is no work {work}, or it is not yours");
@@ -179,6 +183,7 @@ pub fn forecast_input(
 
 /// Returns a piece of work, or all parts of a service or an application.
 fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
+    // The id of a part begins with the id of the whole, so the parts follow it in the order of ids.
     let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
     let with_prefix = from.take_while(|id| id.as_str().starts_with(work.as_str()));
     with_prefix.filter(move |id| *id == work || id.parent() == *work)
@@ -216,7 +221,7 @@ fn add_submissions(
     let newest_groups = LazyCell::new(|| newest_groups_by_user(snapshot));
     for (index, submission) in query.submissions.iter().enumerate() {
         let pointer = format!("/submissions/{index}");
-        check_amounts(submission, &pointer, faults);
+        check_submission(submission, &pointer, faults);
         let Some(user) = submission.user.clone().or_else(|| requester.user.clone()) else {
             faults.add(format!("{pointer}/user"), "name the user to charge");
             continue;
@@ -229,9 +234,8 @@ fn add_submissions(
             queued.groups = if requester.user.as_ref() == Some(&demand.user) {
                 requester.groups.clone()
             } else {
-                newest_groups
-                    .get(&demand.user)
-                    .map_or_else(Vec::new, |it| it.1.to_vec())
+                let known = newest_groups.get(&demand.user);
+                known.map_or_else(Vec::new, |(_, groups)| groups.to_vec())
             };
         }
         // New work follows all existing work, in the order of the query.
@@ -249,18 +253,19 @@ fn add_submissions(
     }
 }
 
-/// Returns the groups of each user, taken from its newest work in a queue. No other source has the
-/// groups of other users.
+/// Returns the groups of each user with work in a queue, and the submission time of the newest such
+/// work, which names the groups. The groups of other users are known only from their work.
 fn newest_groups_by_user(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
     let mut newest = BTreeMap::new();
     for demand in snapshot.demand.values() {
         let Some(queued) = &demand.queued else {
             continue;
         };
-        let current = (demand.submitted_at, &queued.groups[..]);
-        let known = newest.entry(&demand.user).or_insert(current);
-        if known.0 <= current.0 {
-            *known = current;
+        let groups = &queued.groups[..];
+        let known = newest.entry(&demand.user);
+        let (known_at, known_groups) = known.or_insert((demand.submitted_at, groups));
+        if *known_at <= demand.submitted_at {
+            (*known_at, *known_groups) = (demand.submitted_at, groups);
         }
     }
     newest
@@ -272,7 +277,7 @@ fn name_or_default(submission: &Submission, index: usize) -> Option<WorkId> {
     submission.name.clone().or_else(default_name)
 }
 
-fn check_amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
+fn check_submission(submission: &Submission, pointer: &str, faults: &mut Faults) {
     let field_pointer = |field: &str| format!("{pointer}/{field}");
     let max_processes = match submission.kind {
         WorkKind::Job => MAX_PROCESSES,
@@ -286,7 +291,7 @@ fn check_amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
         faults.check_range(&field_pointer("tasks"), tasks, 1, MAX_TASKS);
     }
     if let Some(threads) = submission.threads {
-        faults.check_range(&field_pointer("threads"), threads.into(), 1, 256);
+        faults.check_range(&field_pointer("threads"), threads.into(), 1, MAX_THREADS);
     }
     let in_queue = submission.queue.is_some() || submission.pool.is_some();
     if in_queue && submission.class.is_some() {
@@ -309,8 +314,8 @@ fn check_amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
 fn check_size(pointer: &str, size: &Size, faults: &mut Faults) {
     let ranges = [
         ("memory_bytes", size.memory_bytes, MAX_MEMORY),
-        ("cpu_milli", size.cpu_milli, MAX_MILLI_CPU),
-        ("gpu_milli", size.gpu_milli, MAX_MILLI_CPU),
+        ("cpu_milli", size.cpu_milli, MAX_MILLI_UNITS),
+        ("gpu_milli", size.gpu_milli, MAX_MILLI_UNITS),
     ];
     for (name, amount, max) in ranges {
         faults.check_range(&format!("{pointer}/{name}"), amount, 0, max);
@@ -355,11 +360,11 @@ fn submitted_demand(submission: &Submission, user: UserName) -> Demand {
         runnable: true,
         completing: false,
         keeps_what_it_holds: false,
-        queued: queued(submission),
+        queued: requested_queue(submission),
     }
 }
 
-fn queued(submission: &Submission) -> Option<Box<Queued>> {
+fn requested_queue(submission: &Submission) -> Option<Box<Queued>> {
     let in_queue = submission.queue.is_some() || submission.pool.is_some();
     in_queue.then(|| {
         Box::new(Queued {

@@ -1,7 +1,7 @@
 //! Tests with a fleet of one pool for fair shares and one pool with a queue. Each round is planned
 //! and recorded as in the service, and the recorded rounds are read and replayed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::plan::Shares;
@@ -31,9 +31,15 @@ struct Fleet {
     allocation_count: u64,
     /// Reason why the last round could not be recorded.
     skip_reason: Option<String>,
-    /// For each stored round, the first round of its chain and its bytes. The bytes are `None` if
-    /// the round exceeded the limits.
-    stored: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
+    stored: BTreeMap<u64, StoredRound>,
+}
+
+#[derive(Debug, PartialEq)]
+struct StoredRound {
+    /// First round of the chain.
+    base: u64,
+    /// `None` if the round exceeded the limits.
+    body: Option<Vec<u8>>,
 }
 
 impl Fleet {
@@ -47,7 +53,7 @@ impl Fleet {
                 weight: 100,
                 pool: "default".into(),
                 default: true,
-                users: std::collections::BTreeSet::new(),
+                users: BTreeSet::new(),
                 position: 0,
                 debug_class: None,
                 growth: Growth::default(),
@@ -78,8 +84,12 @@ impl Fleet {
     }
 
     fn add_node(&mut self, number: u8, quanta: u64) {
-        let is_even = number.is_multiple_of(2);
-        let pool = if is_even { "default" } else { "queued" };
+        // Nodes are divided between the two pools.
+        let pool = if number.is_multiple_of(2) {
+            "default"
+        } else {
+            "queued"
+        };
         let node = Node {
             pool: pool.into(),
             capacity: Size::memory(quanta * GIB),
@@ -105,8 +115,8 @@ impl Fleet {
             remaining_tasks: 100,
             threads: 1,
             task_ms: job.then_some(900),
-            node_list: std::collections::BTreeSet::new(),
-            avoids: std::collections::BTreeSet::new(),
+            node_list: BTreeSet::new(),
+            avoids: BTreeSet::new(),
             service: None,
             anti_affinity: None,
             managed: false,
@@ -141,7 +151,8 @@ impl Fleet {
                 let unwritten = self.recorder.record(round, inputs, recorded_plan, all);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
-                self.stored.insert(round, (base, encoded.body));
+                let body = encoded.body;
+                self.stored.insert(round, StoredRound { base, body });
             }
             Ok(inputs) => self.tracked.restore_unrecorded(inputs),
             Err(_) => {}
@@ -182,11 +193,11 @@ impl Fleet {
     }
 
     fn read_recorded(&self, round: u64) -> (Snapshot, Plan) {
-        let (base, _) = self.stored[&round];
+        let base = self.stored[&round].base;
         let chain = self
             .stored
             .range(base..=round)
-            .map(|(_, (_, body))| body.as_ref().unwrap());
+            .map(|(_, stored)| stored.body.as_ref().unwrap());
         decode(chain).unwrap()
     }
 }
@@ -194,29 +205,29 @@ impl Fleet {
 #[derive(Debug, Clone)]
 enum FleetChange {
     /// Number and quanta of a node.
-    Node(u8, u64),
-    NodeRemoved(u8),
+    AddNode(u8, u64),
+    RemoveNode(u8),
     /// Number and quanta of the work.
-    Job(u8, u64),
-    Service(u8, u64),
-    /// Work in the queue.
-    Queued(u8),
-    Withdrawn(u8),
+    SubmitJob(u8, u64),
+    SubmitService(u8, u64),
+    /// Work in the queue. The work may have been in a class before.
+    SubmitToQueue(u8),
+    Withdraw(u8),
     /// New weight of the class `fair`.
-    Policy(u64),
+    SetWeight(u64),
     Nothing,
 }
 
 fn fleet_change() -> impl Strategy<Value = FleetChange> {
     prop_oneof![
-        (0..6_u8, 1..9_u64).prop_map(|(number, quanta)| FleetChange::Node(number, quanta)),
-        (0..6_u8).prop_map(FleetChange::NodeRemoved),
-        (0..9_u8, 1..4_u64).prop_map(|(number, quanta)| FleetChange::Job(number, quanta)),
-        (9..14_u8, 1..4_u64).prop_map(|(number, quanta)| FleetChange::Service(number, quanta)),
-        // This includes work that was in a class until now.
-        (5..9_u8).prop_map(FleetChange::Queued),
-        (0..14_u8).prop_map(FleetChange::Withdrawn),
-        (1..300_u64).prop_map(FleetChange::Policy),
+        (0..6_u8, 1..9_u64).prop_map(|(number, quanta)| FleetChange::AddNode(number, quanta)),
+        (0..6_u8).prop_map(FleetChange::RemoveNode),
+        (0..9_u8, 1..4_u64).prop_map(|(number, quanta)| FleetChange::SubmitJob(number, quanta)),
+        (9..14_u8, 1..4_u64)
+            .prop_map(|(number, quanta)| FleetChange::SubmitService(number, quanta)),
+        (5..9_u8).prop_map(FleetChange::SubmitToQueue),
+        (0..14_u8).prop_map(FleetChange::Withdraw),
+        (1..300_u64).prop_map(FleetChange::SetWeight),
         Just(FleetChange::Nothing),
     ]
 }
@@ -224,13 +235,15 @@ fn fleet_change() -> impl Strategy<Value = FleetChange> {
 impl Fleet {
     fn apply(&mut self, change: &FleetChange) {
         match *change {
-            FleetChange::Node(number, quanta) => self.add_node(number, quanta),
-            FleetChange::NodeRemoved(number) => self
+            FleetChange::AddNode(number, quanta) => self.add_node(number, quanta),
+            FleetChange::RemoveNode(number) => self
                 .tracked
                 .remove_node(&format!("n{number}").parse().unwrap()),
-            FleetChange::Job(number, quanta) => self.submit(number, WorkKind::Job, quanta),
-            FleetChange::Service(number, quanta) => self.submit(number, WorkKind::Service, quanta),
-            FleetChange::Queued(number) => {
+            FleetChange::SubmitJob(number, quanta) => self.submit(number, WorkKind::Job, quanta),
+            FleetChange::SubmitService(number, quanta) => {
+                self.submit(number, WorkKind::Service, quanta);
+            }
+            FleetChange::SubmitToQueue(number) => {
                 self.submit(number, WorkKind::Job, 1);
                 let work = format!("w{number}").parse().unwrap();
                 let queued = Queued {
@@ -243,10 +256,10 @@ impl Fleet {
                 };
                 self.tracked.set_demand(work, demand);
             }
-            FleetChange::Withdrawn(number) => self
+            FleetChange::Withdraw(number) => self
                 .tracked
                 .remove_demand(&format!("w{number}").parse().unwrap()),
-            FleetChange::Policy(weight) => self.tracked.replace_all(|snapshot| {
+            FleetChange::SetWeight(weight) => self.tracked.replace_all(|snapshot| {
                 snapshot.classes.get_mut("fair").unwrap().weight = weight;
             }),
             FleetChange::Nothing => {}
@@ -303,21 +316,23 @@ fn busy_fleet(limits: InputLimits) -> Fleet {
 #[test]
 fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
     let mut fleet = busy_fleet(LIMITS);
+    // More rounds than a chain may have.
     for number in 0..90_u8 {
-        fleet.submit(100 + number % 100, WorkKind::Service, 1);
+        let work_number = 100 + number;
+        fleet.submit(work_number, WorkKind::Service, 1);
         fleet.run_round();
         fleet
             .tracked
-            .remove_demand(&format!("w{}", 100 + number % 100).parse().unwrap());
+            .remove_demand(&format!("w{work_number}").parse().unwrap());
     }
-    let bases: std::collections::BTreeSet<u64> = fleet.stored.values().map(|it| it.0).collect();
+    let bases: BTreeSet<u64> = fleet.stored.values().map(|it| it.base).collect();
     assert!(bases.len() > 2, "{bases:?}");
     for base in &bases {
-        let size = |round: &u64| fleet.stored[round].1.as_ref().unwrap().len();
+        let size = |round: &u64| fleet.stored[round].body.as_ref().unwrap().len();
         let chain = fleet
             .stored
             .iter()
-            .filter(|(_, (first, _))| first == base)
+            .filter(|(_, stored)| stored.base == *base)
             .map(|(round, _)| round);
         let later: Vec<usize> = chain.skip(1).map(size).collect();
         assert!(later.len() as u64 <= MAX_CHAIN_ROUNDS);
@@ -359,12 +374,17 @@ fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
     }
     fleet.submit(21, WorkKind::Service, 1);
     let (snapshot, plan, _) = fleet.run_round();
-    assert_eq!(fleet.stored[&plan.round].0, plan.round, "it begins a chain");
+    let base = fleet.stored[&plan.round].base;
+    assert_eq!(base, plan.round, "it begins a chain");
     assert_eq!(fleet.read_recorded(plan.round), (snapshot, plan));
 
     let mut small = busy_fleet(InputLimits { bytes: 4, ..LIMITS });
     let (_, plan, _) = small.run_round();
-    assert_eq!(small.stored[&plan.round], (plan.round, None));
+    let without_body = StoredRound {
+        base: plan.round,
+        body: None,
+    };
+    assert_eq!(small.stored[&plan.round], without_body);
     for number in 0..MAX_CHAIN_ROUNDS {
         small.run_round();
         assert!(

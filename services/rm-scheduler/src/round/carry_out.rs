@@ -1,4 +1,5 @@
-//! Carries out a checked plan: rows and publications, without decisions.
+//! Carries out a checked plan: creates and vacates allocations, and publishes and records the
+//! results of the round. No decision is made here.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use hayward_service::trace::SpanBuilder;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::RoundOutcome;
-use crate::context::view::RoundChanges;
+use crate::context::shared_view::RoundChanges;
 use crate::metrics;
 use crate::model::{AllocationRecord, LeaveOrder};
 use crate::round_trace::{RoundTimer, RoundTrace};
@@ -286,7 +287,7 @@ impl Ledger {
             if published_verdict.is_some_and(is_unchanged) {
                 continue;
             }
-            // Only the text of the external planner may have changed.
+            // The text of an external planner may change often, so these changes are limited.
             let only_planner_text_changed = |earlier: &VerdictEntry| {
                 let is_external = verdict.reason == Reason::OutsidePlanner;
                 is_external
@@ -373,6 +374,7 @@ fn to_leave_order(vacate: plan::Vacate) -> LeaveOrder {
     }
 }
 
+/// Returns true if the round is worth recording.
 fn changes_something(round: &RoundView) -> bool {
     !round.grants.is_empty()
         || !round.vacated.is_empty()
@@ -380,7 +382,7 @@ fn changes_something(round: &RoundView) -> bool {
         || !round.refused.is_empty()
 }
 
-/// Returns true if the texts of two verdicts count as equal. Three cases differ:
+/// Returns true if the texts of two verdicts count as equal. There are three cases:
 ///
 /// - Work of an external planner: the whole text is compared, because nothing else explains the
 ///   verdict.

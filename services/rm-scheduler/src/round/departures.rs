@@ -29,41 +29,43 @@ use crate::working_set::Ledger;
 struct EvacuationOrder {
     /// `removal_no` of the block, or the number of the drain.
     number: u64,
-    affected: Affected,
+    affected: AffectedProcesses,
     pace: Pace,
     reason: VacateReason,
     detail: String,
 }
 
 /// The processes that a block or a drain concerns.
-pub(super) enum Affected {
-    Node(NodeName),
+pub(super) enum AffectedProcesses {
+    /// All processes on a node.
+    OnNode(NodeName),
     /// The processes of one job or service on a node.
-    WorkOn(NodeName, WorkId),
+    OfWorkOnNode(NodeName, WorkId),
     Worker(AllocationId),
     /// No process, because the block names no valid node or worker.
-    Nothing,
+    None,
 }
 
-/// How fast the affected processes leave.
+/// Speed at which the affected processes leave.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// No process leaves.
-    Mark,
+    /// No process leaves. Processes on the node only get no new tasks.
+    MarkOnly,
     /// The planner vacates the whole node in the plan of this round.
-    Planned,
+    ByPlanner,
     /// All processes get their order to leave before this round is planned.
     AtOnce,
-    /// Disruption limits decide how many processes leave at a time. They apply until `until`.
-    Limited { until: Until, paused: bool },
+    /// Disruption limits decide how many processes leave at a time. They apply until `end`.
+    Limited { end: LimitsEnd, paused: bool },
 }
 
+/// The time from which disruption limits no longer apply.
 #[derive(Clone, Copy)]
-enum Until {
+enum LimitsEnd {
     /// Milliseconds from the begin of the evacuation.
-    Grace(u64),
+    AfterGrace(u64),
     /// `None` if there is no deadline.
-    Deadline(Option<Timestamp>),
+    AtDeadline(Option<Timestamp>),
 }
 
 /// A process that could leave now, with its order.
@@ -71,7 +73,7 @@ struct Departure {
     order: LeaveOrder,
     candidate: Candidate,
     paused: bool,
-    way: DepartureMode,
+    mode: DepartureMode,
 }
 
 impl Ledger {
@@ -82,7 +84,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
         let mut orders = if self.timing.stale_neighbour().is_none() {
-            self.review_lost(moment, batch)
+            self.review_lost_nodes(moment, batch)
         } else {
             Vec::new()
         };
@@ -142,7 +144,7 @@ impl Ledger {
                 begun: None,
                 members: BTreeMap::new(),
             });
-            if matches!(order.pace, Pace::Mark) {
+            if matches!(order.pace, Pace::MarkOnly) {
                 continue;
             }
             let begun = *evacuation.begun.get_or_insert(moment.now);
@@ -170,19 +172,19 @@ impl Ledger {
         self.evacuations.all = all;
     }
 
-    pub(super) fn allocations_at(&self, affected: &Affected) -> Vec<&AllocationRecord> {
+    pub(super) fn allocations_at(&self, affected: &AffectedProcesses) -> Vec<&AllocationRecord> {
         match affected {
-            Affected::Node(node) => self.allocations.on_node(node).collect(),
-            Affected::WorkOn(node, work) => self
+            AffectedProcesses::OnNode(node) => self.allocations.on_node(node).collect(),
+            AffectedProcesses::OfWorkOnNode(node, work) => self
                 .allocations
                 .on_node(node)
                 .filter(|record| record.entry.work == *work || record.entry.work.parent() == *work)
                 .collect(),
-            Affected::Worker(id) => {
+            AffectedProcesses::Worker(id) => {
                 let record = self.allocations.get(id).filter(|it| it.entry.holds());
                 record.into_iter().collect()
             }
-            Affected::Nothing => Vec::new(),
+            AffectedProcesses::None => Vec::new(),
         }
     }
 
@@ -198,7 +200,7 @@ impl Ledger {
             departures.into_iter().partition(|it| it.paused);
         let (staying, mut leaving): (Vec<Departure>, Vec<Departure>) = active
             .into_iter()
-            .partition(|it| it.way == DepartureMode::Stay);
+            .partition(|it| it.mode == DepartureMode::Stay);
         // Processes whose search for a successor failed come last.
         leaving.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
@@ -206,12 +208,12 @@ impl Ledger {
         let allowed = may_leave(&candidates, &moving);
         let mut orders = Vec::new();
         for (departure, is_allowed) in leaving.into_iter().zip(allowed) {
-            match (is_allowed, departure.way) {
+            match (is_allowed, departure.mode) {
                 (true, DepartureMode::AfterSuccessor) => self.successors.add(departure.order),
                 (true, _) => orders.push(departure.order),
-                (false, way) => {
+                (false, mode) => {
                     self.record_disruption_limit(&departure);
-                    if way == DepartureMode::AfterSuccessor {
+                    if mode == DepartureMode::AfterSuccessor {
                         let id = departure.order.allocation;
                         self.successors.add_limited(id, departure.candidate.group);
                     }
@@ -281,7 +283,7 @@ impl Ledger {
     fn departures_for(&self, key: &str, order: &EvacuationOrder, now: Timestamp) -> Vec<Departure> {
         let begun = self.evacuations.all.get(key).and_then(|it| it.begun);
         let at_once = match order.pace {
-            Pace::Mark | Pace::Planned => return Vec::new(),
+            Pace::MarkOnly | Pace::ByPlanner => return Vec::new(),
             Pace::AtOnce => true,
             Pace::Limited { .. } => order
                 .pace
@@ -306,7 +308,7 @@ impl Ledger {
                     purge: false,
                 },
                 paused,
-                way: departure_mode(&self.leaver(record, at_once)),
+                mode: departure_mode(&self.leaving_process(record, at_once)),
             })
             .collect()
     }
@@ -343,9 +345,9 @@ impl Pace {
     /// Returns the time at which disruption limits no longer apply.
     fn end(self, begun: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Limited { until, .. } => match until {
-                Until::Grace(ms) => Some(begun.plus_ms(ms)),
-                Until::Deadline(at) => at,
+            Self::Limited { end, .. } => match end {
+                LimitsEnd::AfterGrace(ms) => Some(begun.plus_ms(ms)),
+                LimitsEnd::AtDeadline(at) => at,
             },
             _ => None,
         }
@@ -353,28 +355,30 @@ impl Pace {
 }
 
 /// Returns the processes that a block affects.
-pub(super) fn affected_by(block: &BlockEntry) -> Affected {
+pub(super) fn affected_by(block: &BlockEntry) -> AffectedProcesses {
     let name = &block.identifier;
     let node = NodeName::new(name).ok();
     let affected = match (block.kind, &block.job) {
-        (BlockKind::Node, Some(job)) => node.map(|node| Affected::WorkOn(node, job.clone())),
-        (BlockKind::Node, None) => node.map(Affected::Node),
-        (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Affected::Worker),
+        (BlockKind::Node, Some(job)) => {
+            node.map(|node| AffectedProcesses::OfWorkOnNode(node, job.clone()))
+        }
+        (BlockKind::Node, None) => node.map(AffectedProcesses::OnNode),
+        (BlockKind::Worker, _) => AllocationId::new(name).ok().map(AffectedProcesses::Worker),
     };
-    affected.unwrap_or(Affected::Nothing)
+    affected.unwrap_or(AffectedProcesses::None)
 }
 
 fn order_for_block(block: &BlockEntry) -> EvacuationOrder {
     let name = &block.identifier;
     let is_whole_node = block.kind == BlockKind::Node && block.job.is_none();
     let pace = match (block.action, block.evacuation) {
-        _ if block.canary => Pace::Mark,
-        (BlockAction::Mark, _) => Pace::Mark,
+        _ if block.canary => Pace::MarkOnly,
+        (BlockAction::Mark, _) => Pace::MarkOnly,
         (BlockAction::Evacuate, EvacuationPolicy::Graceful { grace_ms }) => Pace::Limited {
-            until: Until::Grace(grace_ms),
+            end: LimitsEnd::AfterGrace(grace_ms),
             paused: false,
         },
-        (BlockAction::Evacuate, EvacuationPolicy::Immediate) if is_whole_node => Pace::Planned,
+        (BlockAction::Evacuate, EvacuationPolicy::Immediate) if is_whole_node => Pace::ByPlanner,
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => Pace::AtOnce,
     };
     let detail = match (block.kind, &block.job) {
@@ -394,9 +398,9 @@ fn order_for_block(block: &BlockEntry) -> EvacuationOrder {
 fn order_for_drain(node: &NodeName, drain: &DrainOrder) -> EvacuationOrder {
     EvacuationOrder {
         number: drain.number,
-        affected: Affected::Node(node.clone()),
+        affected: AffectedProcesses::OnNode(node.clone()),
         pace: Pace::Limited {
-            until: Until::Deadline(drain.deadline),
+            end: LimitsEnd::AtDeadline(drain.deadline),
             paused: drain.paused,
         },
         reason: VacateReason::Drained,

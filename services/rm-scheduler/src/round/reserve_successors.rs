@@ -20,11 +20,15 @@ use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
+use crate::working_set::successor_search::FailedAttempt;
 
 impl Ledger {
-    /// Returns the facts that decide how a process leaves. `time_is_over` is true if the deadline
-    /// of its evacuation has passed.
-    pub(super) fn leaver(&self, record: &AllocationRecord, time_is_over: bool) -> LeavingProcess {
+    /// Returns the facts that decide how a process leaves.
+    pub(super) fn leaving_process(
+        &self,
+        record: &AllocationRecord,
+        deadline_passed: bool,
+    ) -> LeavingProcess {
         let entry = &record.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
         let processor = demand.filter(|demand| demand.processor.is_some());
@@ -34,7 +38,7 @@ impl Ledger {
         };
         LeavingProcess {
             is_service_process: processor.is_some() && entry.kind == WorkKind::Service,
-            deadline_passed: time_is_over,
+            deadline_passed,
             standby_takes_over: processor
                 .is_some_and(|demand| self.has_running_standby(record, demand)),
             move_ordered: processor.is_some() && is_requested(&entry.id),
@@ -91,7 +95,8 @@ impl Ledger {
             let mut allocation = self.planner_allocation(record);
             allocation.leaving = true;
             self.snapshot.set_allocation(&id, Some(allocation));
-            // An active process with standbys is bound to its node until it is ordered to leave.
+            // The demand of an active process with standbys names its node until the process is
+            // ordered to leave. The planner must be free to choose another node.
             let pinned = self.followed.demand().get(work.as_str());
             if let Some(pinned) = pinned.filter(|it| it.host.is_some()) {
                 let unpinned = DemandEntry {
@@ -126,13 +131,13 @@ impl Ledger {
             .iter()
             .map(|(_, work)| work.clone())
             .collect();
-        let found = match_grants(&works, &plan.grants);
+        let has_successor = match_grants(&works, &plan.grants);
         let mut ordered = Vec::new();
-        for ((mut order, work), found) in waiting_orders.into_iter().zip(found) {
-            if found {
+        for ((mut order, work), has_successor) in waiting_orders.into_iter().zip(has_successor) {
+            if has_successor {
                 if self.has_standbys(&work) {
-                    // The order arrives before the successor does. With any other reason,
-                    // job-converter would begin a failover.
+                    // job-converter receives this order before the successor runs. With any reason
+                    // other than `Moved`, it would begin a failover to a standby.
                     order.reason = VacateReason::Moved;
                 }
                 self.successors.failed_attempts.remove(&order.allocation);
@@ -184,15 +189,15 @@ impl Ledger {
         };
         self.successors
             .failed_attempts
-            .insert(id.clone(), (round, reason));
+            .insert(id.clone(), FailedAttempt { round, reason });
         if let Some(record) = self.allocations.get(id) {
             let allocation = self.planner_allocation(record);
             self.snapshot.set_allocation(id, Some(allocation));
         }
     }
 
-    /// Requests a round if an attempt failed in this round, and the disruption limit still holds
-    /// back another process of the same job or service.
+    /// Requests a round if an attempt failed in this round, and the disruption limit holds back
+    /// another process of the same job or service that was not tried yet.
     fn request_round_for_limited(&mut self) {
         let allocations = &self.allocations;
         let stays_in_place = |id: &AllocationId| {
@@ -204,14 +209,14 @@ impl Ledger {
         let groups = search
             .failed_attempts
             .iter()
-            .filter(|(_, it)| it.0 == self.timing.round());
+            .filter(|(_, attempt)| attempt.round == self.timing.round());
         let groups = groups.filter_map(|(id, _)| allocations.get(id));
         let groups: BTreeSet<WorkId> = groups.map(|it| it.entry.work.parent()).collect();
-        let mut waiting = search.limited.iter();
+        let mut held_back = search.limited.iter();
         let has_no_attempt = |(id, group): &(AllocationId, WorkId)| {
             groups.contains(group) && !search.failed_attempts.contains_key(id)
         };
-        self.timing.request_round_if(waiting.any(has_no_attempt));
+        self.timing.request_round_if(held_back.any(has_no_attempt));
     }
 
     /// Returns the process that must have ended before a new process of this work starts.

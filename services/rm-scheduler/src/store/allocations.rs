@@ -37,6 +37,7 @@ fn to_body(record: &AllocationRecord) -> Result<String, sqlx::Error> {
         return Ok(entry);
     }
     let private = to_json(&private)?;
+    // The closing brace of the first object and the opening brace of the second one are left out.
     Ok(format!("{},{}", &entry[..entry.len() - 1], &private[1..]))
 }
 

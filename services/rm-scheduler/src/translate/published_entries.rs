@@ -1,5 +1,5 @@
-//! Converts decisions of the planner to published entries. A note may follow the text of a verdict.
-//! It says that a process of the work waits for its lost node.
+//! Converts decisions of the planner to published entries. The text of a verdict may end with a
+//! note that a process of the work waits for its lost node.
 
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry};
 use hayward_rm_scheduler_domain::plan;

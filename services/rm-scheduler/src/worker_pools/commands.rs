@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     CheckAnswer, EventList, IdleAnswer, OwnerConnected, SizeAnswer,
 };
 use hayward_rm_scheduler_worker_pools::{

@@ -1,7 +1,7 @@
 //! Converts worker pools to responses of the API.
 
 use hayward_publication::Moment;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     EventList, FinalStatus, OwnerView, PoolMode, PoolStatus, PoolView, WorkerState, WorkerView,
 };
 use hayward_rm_scheduler_worker_pools::{Final, Mode, State};

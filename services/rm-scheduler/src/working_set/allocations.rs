@@ -10,7 +10,7 @@ use crate::model::AllocationRecord;
 pub(crate) struct Allocations {
     by_id: BTreeMap<AllocationId, AllocationRecord>,
     by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
-    /// Allocations of each node that hold their quanta.
+    /// Allocations of each node that have not ended and therefore hold quanta.
     by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     /// Number of the last attempt of each piece of work.
     incarnations: BTreeMap<WorkId, u64>,

@@ -1,8 +1,9 @@
-//! Carry-over of one round to the next, as rows that survive a restart.
+//! The state that a round passes to the next one (the carry-over), as rows that survive a restart.
 //!
-//! A round writes the rows it changed, in its own transaction. The account of a class or user says
-//! how many quanta rounding has withheld. It grows with time even if nothing changes. Its row
-//! therefore contains a time and a rate, and is written again only when the rate changes.
+//! A round writes the rows that it changed, in its own transaction. The account of a class or a
+//! user has the quanta that rounding has withheld. This number grows with time even if nothing
+//! changes. The row of an account therefore contains a time and a rate, and is written again only
+//! when the rate changes.
 //!
 //! The number of rows is limited. There are at most five for a piece of work, one for a class, and
 //! one for a user of a class. A pool with an external planner has one. The rows of
@@ -14,7 +15,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_domain::snapshot::queues::CarriedQueueState;
 use hayward_rm_scheduler_domain::snapshot::{Carried, Deficits};
 
-use crate::model::{CarriedKey, CarriedRow, CarriedRows};
+use crate::model::{PlannerStateKey, PlannerStateRow, PlannerStateRows};
 use crate::store::Rows;
 use crate::working_set::{Ledger, queues};
 
@@ -25,40 +26,47 @@ const MAX_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
 /// Returns the rows of the carry-over.
-pub fn to_rows(carried: &Carried) -> CarriedRows {
+pub fn to_rows(carried: &Carried) -> PlannerStateRows {
     let needy = carried
         .needy
         .iter()
-        .map(|it| CarriedRow::Needy { work: it.clone() });
+        .map(|it| PlannerStateRow::Needy { work: it.clone() });
     let ended = carried
         .ended
         .iter()
-        .map(|it| CarriedRow::Ended { work: it.clone() });
-    let upgrades = carried
-        .reserved_node_quanta
+        .map(|it| PlannerStateRow::Ended { work: it.clone() });
+    let upgrades =
+        carried
+            .reserved_node_quanta
+            .iter()
+            .map(|(it, quanta)| PlannerStateRow::ReservedNode {
+                work: it.clone(),
+                quanta: *quanta,
+            });
+    let claims = carried
+        .claims
         .iter()
-        .map(|(it, quanta)| CarriedRow::Upgrade {
+        .map(|(it, nodes)| PlannerStateRow::Claim {
             work: it.clone(),
-            quanta: *quanta,
+            nodes: nodes.clone(),
         });
-    let claims = carried.claims.iter().map(|(it, nodes)| CarriedRow::Claim {
-        work: it.clone(),
-        nodes: nodes.clone(),
-    });
-    let hits = carried.last_loss.iter().map(|(it, round)| CarriedRow::Hit {
-        work: it.clone(),
-        round: *round,
-    });
+    let hits = carried
+        .last_loss
+        .iter()
+        .map(|(it, round)| PlannerStateRow::LastLoss {
+            work: it.clone(),
+            round: *round,
+        });
     let queues = carried.queues.iter();
     let queues = queues.filter(|(_, queue_state)| **queue_state != CarriedQueueState::default());
-    let queues = queues.map(|(pool, queue_state)| CarriedRow::Queues {
+    let queues = queues.map(|(pool, queue_state)| PlannerStateRow::QueueState {
         pool: pool.clone(),
         state: Box::new(queue_state.clone()),
     });
     let moved = carried
         .recent_preemptions
         .iter()
-        .map(|(pool, preemptions)| CarriedRow::Moved {
+        .map(|(pool, preemptions)| PlannerStateRow::RecentPreemptions {
             pool: pool.clone(),
             preemptions: Box::new(preemptions.clone()),
         });
@@ -75,30 +83,33 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
 }
 
 /// Returns the rows of the accounts of classes and users.
-fn account_rows(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
+fn account_rows(deficits: &Deficits) -> impl Iterator<Item = PlannerStateRow> {
     let at = deficits.updated_at;
-    let classes = deficits
-        .classes
-        .iter()
-        .map(move |(class, account)| CarriedRow::Class {
-            class: class.clone(),
-            at,
-            account: *account,
-        });
+    let classes =
+        deficits
+            .classes
+            .iter()
+            .map(move |(class, account)| PlannerStateRow::ClassAccount {
+                class: class.clone(),
+                at,
+                account: *account,
+            });
     let users = deficits.users.iter().flat_map(move |(class, users)| {
-        users.iter().map(move |(user, account)| CarriedRow::User {
-            class: class.clone(),
-            user: user.clone(),
-            at,
-            account: *account,
-        })
+        users
+            .iter()
+            .map(move |(user, account)| PlannerStateRow::UserAccount {
+                class: class.clone(),
+                user: user.clone(),
+                at,
+                account: *account,
+            })
     });
     classes.chain(users)
 }
 
 /// Restores the carry-over from its rows, as if there had been no restart.
-pub fn restore(rows: &CarriedRows) -> Carried {
-    let accounts = rows.values().filter_map(CarriedRow::account);
+pub fn restore(rows: &PlannerStateRows) -> Carried {
+    let accounts = rows.values().filter_map(PlannerStateRow::account);
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
     let mut carried = Carried {
         deficits: Deficits {
@@ -109,14 +120,16 @@ pub fn restore(rows: &CarriedRows) -> Carried {
     };
     for row in rows.values().cloned() {
         match row {
-            CarriedRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
-            CarriedRow::Ended { work } => drop(carried.ended.insert(work)),
-            CarriedRow::Upgrade { work, quanta } => {
+            PlannerStateRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
+            PlannerStateRow::Ended { work } => drop(carried.ended.insert(work)),
+            PlannerStateRow::ReservedNode { work, quanta } => {
                 carried.reserved_node_quanta.insert(work, quanta);
             }
-            CarriedRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
-            CarriedRow::Hit { work, round } => drop(carried.last_loss.insert(work, round)),
-            CarriedRow::Class {
+            PlannerStateRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
+            PlannerStateRow::LastLoss { work, round } => {
+                carried.last_loss.insert(work, round);
+            }
+            PlannerStateRow::ClassAccount {
                 class,
                 at: written_at,
                 account,
@@ -124,7 +137,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 let account = account.after_ms(at.ms_since(written_at));
                 carried.deficits.classes.insert(class, account);
             }
-            CarriedRow::User {
+            PlannerStateRow::UserAccount {
                 class,
                 user,
                 at: written_at,
@@ -134,12 +147,14 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 let users = carried.deficits.users.entry(class).or_default();
                 users.insert(user, account);
             }
-            CarriedRow::Queues { pool, state } => drop(carried.queues.insert(pool, *state)),
-            CarriedRow::Moved { pool, preemptions } => {
+            PlannerStateRow::QueueState { pool, state } => {
+                drop(carried.queues.insert(pool, *state));
+            }
+            PlannerStateRow::RecentPreemptions { pool, preemptions } => {
                 drop(carried.recent_preemptions.insert(pool, *preemptions));
             }
             // Preempted quanta of the last hour and draining queues are no carry-over.
-            CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
+            PlannerStateRow::PreemptedQuanta { .. } | PlannerStateRow::DrainingQueue { .. } => {}
         }
     }
     carried
@@ -147,7 +162,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
 
 pub(crate) struct CarryOver {
     /// Rows that are equal to those in the database.
-    rows: CarriedRows,
+    rows: PlannerStateRows,
     /// Monotonic milliseconds of the last write of accounts.
     accounts_written_ms: u64,
     /// True if changed accounts wait for their write.
@@ -155,7 +170,7 @@ pub(crate) struct CarryOver {
 }
 
 impl CarryOver {
-    pub fn new(rows: CarriedRows, now_ms: u64) -> Self {
+    pub fn new(rows: PlannerStateRows, now_ms: u64) -> Self {
         Self {
             rows,
             accounts_written_ms: now_ms,
@@ -163,7 +178,7 @@ impl CarryOver {
         }
     }
 
-    pub fn rows(&self) -> &CarriedRows {
+    pub fn rows(&self) -> &PlannerStateRows {
         &self.rows
     }
 
@@ -171,17 +186,21 @@ impl CarryOver {
         self.has_unwritten_accounts
     }
 
-    /// Replaces the rows by `rows`, except for accounts that wait. Returns the rows to write and
-    /// the keys to delete.
-    fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
+    /// Replaces the rows by `rows`. Changed accounts may have to wait, and stay as they are until
+    /// then. Returns the rows to write and the keys to delete.
+    fn update(
+        &mut self,
+        mut rows: PlannerStateRows,
+        now_ms: u64,
+    ) -> (PlannerStateRows, Vec<PlannerStateKey>) {
         let removed = self.rows.keys().filter(|key| !rows.contains_key(*key));
-        let removed: Vec<CarriedKey> = removed.cloned().collect();
-        let is_written = |key: &CarriedKey, row: &CarriedRow| {
+        let removed: Vec<PlannerStateKey> = removed.cloned().collect();
+        let is_written = |key: &PlannerStateKey, row: &PlannerStateRow| {
             let written = self.rows.get(key);
             written.is_some_and(|written| written.is_still_valid(row))
         };
         rows.retain(|key, row| !is_written(key, row));
-        let is_account = |row: &CarriedRow| row.account().is_some();
+        let is_account = |row: &PlannerStateRow| row.account().is_some();
         let accounts = rows.values().filter(|row| is_account(row)).count();
         let since = now_ms.saturating_sub(self.accounts_written_ms);
         self.has_unwritten_accounts = accounts > MAX_ACCOUNTS && since < WRITE_EVERY_MS;
@@ -220,14 +239,18 @@ impl Ledger {
         let draining = queues::draining_rows(&self.snapshot.queues).into_iter();
         rows.extend(draining.map(|row| (row.key(), row)));
         let (changed, removed) = self.carry_over.update(rows, moment.monotonic_ms);
+        // The batch may have changes of an earlier command for the same keys.
         for key in &removed {
-            batch.rows.carried.remove(key);
+            batch.rows.planner_state.remove(key);
         }
         for key in changed.keys() {
-            batch.rows.removed_carried.retain(|removed| removed != key);
+            batch
+                .rows
+                .removed_planner_state
+                .retain(|removed| removed != key);
         }
-        batch.rows.removed_carried.extend(removed);
-        batch.rows.carried.extend(changed);
+        batch.rows.removed_planner_state.extend(removed);
+        batch.rows.planner_state.extend(changed);
     }
 }
 
@@ -273,11 +296,11 @@ mod tests {
     fn restored_carry_over_equals_the_written_one() {
         let carried = carried();
         let written = to_rows(&carried);
-        assert_eq!(written.len(), 8);
+        assert_eq!(written.len(), 8, "one row for each part, and two accounts");
         assert_eq!(restore(&written), carried);
         for (key, row) in written {
             let body = serde_json::to_string(&row).unwrap();
-            let read: CarriedRow = serde_json::from_str(&body).unwrap();
+            let read: PlannerStateRow = serde_json::from_str(&body).unwrap();
             assert_eq!((read.key(), read), (key, row));
         }
     }
@@ -298,13 +321,13 @@ mod tests {
         );
         // The row of the class is older than the row of the user.
         let mut mixed = written;
-        let user: CarriedKey = ("user", "ann normal".to_owned());
+        let user: PlannerStateKey = ("user", "ann normal".to_owned());
         mixed.insert(user.clone(), current[&user].clone());
         assert_eq!(restore(&mixed), carried);
 
         let class = carried.deficits.classes.get_mut("normal").unwrap();
         class.rate = 2;
-        let key: CarriedKey = ("class", "normal".to_owned());
+        let key: PlannerStateKey = ("class", "normal".to_owned());
         assert!(!current[&key].is_still_valid(&to_rows(&carried)[&key]));
     }
 }

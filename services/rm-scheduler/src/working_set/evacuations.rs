@@ -21,7 +21,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
 use sqlx::PgConnection;
 
-use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, Settled};
+use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, MoveOutcome};
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 use crate::working_set::nodes_on_trial::wanted_processes;
@@ -51,11 +51,11 @@ pub(crate) struct Evacuations {
 
 impl Evacuations {
     pub async fn load(tx: &mut PgConnection) -> Result<Self, sqlx::Error> {
-        let all = store::clearings::load(&mut *tx).await?;
+        let all = store::evacuations::load(&mut *tx).await?;
         Ok(Self {
             written: all.clone(),
             all,
-            published: store::entries::load_by_key(tx, CLEARINGS).await?,
+            published: store::published_entries::load_by_key(tx, CLEARINGS).await?,
             ..Self::default()
         })
     }
@@ -110,7 +110,7 @@ impl Evacuations {
         let members = self.all.values().flat_map(|it| it.members.values());
         members
             .filter_map(|member| match &member.settled {
-                Some(Settled::Replaced(successor)) => Some(successor.clone()),
+                Some(MoveOutcome::Replaced(successor)) => Some(successor.clone()),
                 _ => None,
             })
             .collect()
@@ -135,7 +135,8 @@ impl Ledger {
         self.evacuations.all = all;
     }
 
-    /// Updates one process of an evacuation. `claimed` are the successors of other processes.
+    /// Updates whether a process of an evacuation has ended and has a successor. `claimed` are the
+    /// successors of other processes.
     fn settle(
         &self,
         id: &AllocationId,
@@ -155,9 +156,9 @@ impl Ledger {
             |record: &&&AllocationRecord| record.entry.state == AllocationState::Running;
         if let Some(successor) = successors.iter().find(is_running) {
             claimed.insert(successor.entry.id.clone());
-            member.settled = Some(Settled::Replaced(successor.entry.id.clone()));
+            member.settled = Some(MoveOutcome::Replaced(successor.entry.id.clone()));
         } else if successors.is_empty() && !self.wants_another_process(&member.work) {
-            member.settled = Some(Settled::Unwanted);
+            member.settled = Some(MoveOutcome::Unwanted);
         }
     }
 

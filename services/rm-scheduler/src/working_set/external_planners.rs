@@ -40,9 +40,8 @@ pub(crate) struct PlannerState {
     pub(crate) planner: PoolPlanner,
     /// Last request, and its time in monotonic milliseconds.
     pub(crate) last_request: Option<(Arc<PlannerRequest>, u64)>,
-    /// Revision of the open request, and the monotonic time until which it is waited for. `None` if
-    /// no request is open.
-    pub(crate) open_request: Option<(u64, u64)>,
+    /// The request whose response is awaited. `None` if there is none.
+    pub(crate) open_request: Option<OpenRequest>,
     /// Monotonic time at which a round is needed for this planner. `None` if none is needed.
     pub(crate) due_ms: Option<u64>,
     /// Number of consecutive failures.
@@ -51,6 +50,13 @@ pub(crate) struct PlannerState {
     /// Monotonic time before which no request is sent.
     pub(crate) retry_ms: u64,
     pub(crate) last_response: Option<LastResponse>,
+}
+
+/// A request without a response.
+pub(crate) struct OpenRequest {
+    pub(crate) revision: u64,
+    /// Monotonic time from which the request counts as lost.
+    pub(crate) expires_ms: u64,
 }
 
 /// The last response and its effect.
@@ -78,7 +84,7 @@ impl PlannerState {
         }
     }
 
-    /// Returns the monotonic time from which a request may be sent.
+    /// Returns the monotonic time from which any request may be sent.
     fn ready_ms(&self) -> u64 {
         let ready_ms = self
             .last_request
@@ -118,9 +124,12 @@ impl PlannerState {
             self.due_ms = Some(ready_ms);
             return None;
         }
-        let until = now_ms + self.planner.timeout_ms + GRACE_MS;
-        self.open_request = Some((request.revision, until));
-        self.due_ms = Some(until);
+        let expires_ms = now_ms + self.planner.timeout_ms + GRACE_MS;
+        self.open_request = Some(OpenRequest {
+            revision: request.revision,
+            expires_ms,
+        });
+        self.due_ms = Some(expires_ms);
         let request = Arc::new(request);
         self.last_request = Some((request.clone(), now_ms));
         Some(OutgoingRequest {
@@ -168,7 +177,7 @@ impl Ledger {
             .replace(&self.policy.rules().planners);
         for pool in new_pools {
             self.snapshot
-                .set_outside(&pool, ExternalPlannerState::default());
+                .set_external_planner(&pool, ExternalPlannerState::default());
         }
     }
 }
@@ -205,6 +214,7 @@ pub(crate) mod tests {
             timeout_ms: 10,
         });
         let built = std::cell::Cell::new(0);
+        // Returns whether a request was sent, how many were built, and when the next round is due.
         let request_at = |state: &mut PlannerState, now_ms, is_missing: bool, pool: &str| {
             let build_request = || {
                 built.set(built.get() + 1);

@@ -19,7 +19,7 @@ use sqlx::PgConnection;
 
 use crate::config::FactLimits;
 use crate::model::AllocationRecord;
-use crate::node_space::quantum;
+use crate::pool_tree::quantum_of_pool;
 use crate::store::{self, Rows};
 use crate::translate;
 use crate::working_set::Ledger;
@@ -39,8 +39,9 @@ pub(crate) struct FailureEvidence {
     by_age: BTreeSet<(Timestamp, String)>,
     /// Times and keys of the facts about each node.
     by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
-    /// Number of the newest fact about a silence. It is part of the key, and only grows.
-    number: u64,
+    /// Number of the newest fact about the silence of a node. It is part of the key of the fact,
+    /// and only grows.
+    last_number: u64,
     /// Published nodes.
     machines: BTreeMap<NodeName, MachineEntry>,
     /// Running attempts that prove that their node works if they run long enough. Each has the
@@ -51,14 +52,16 @@ pub(crate) struct FailureEvidence {
 impl FailureEvidence {
     pub async fn load(tx: &mut PgConnection, moment: &Moment) -> Result<Self, sqlx::Error> {
         let mut failure_evidence = Self {
-            facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
+            facts: store::published_entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
             // Numbers of an earlier term are at most the time of that term in milliseconds, so no
             // number is used twice.
-            number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
-            machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
-                .await?,
+            last_number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
+            machines: store::published_entries::load(tx, MACHINES, |entry: &MachineEntry| {
+                entry.node.clone()
+            })
+            .await?,
             success_timers: BTreeSet::new(),
         };
         for (key, fact) in failure_evidence.facts.clone() {
@@ -148,11 +151,11 @@ impl FailureEvidence {
 
     fn next_number(&mut self, now: Timestamp) -> u64 {
         let now = u64::try_from(now.unix_ms()).unwrap_or(0);
-        self.number = now.max(self.number + 1);
-        self.number
+        self.last_number = now.max(self.last_number + 1);
+        self.last_number
     }
 
-    /// Returns the monotonic time at which the next attempt has run long enough.
+    /// Returns the monotonic time at which the next running attempt counts as a success.
     pub fn due_ms(&self) -> Option<u64> {
         self.success_timers.first().map(|(at, _)| *at)
     }
@@ -193,6 +196,7 @@ impl Ledger {
         let Some(exit) = exit else {
             return;
         };
+        // The node was never asked to start the process, so the end says nothing about the node.
         if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
             return;
         }
@@ -351,7 +355,7 @@ impl Ledger {
         let machine = MachineEntry {
             node: entry.node.clone(),
             ready: entry.takes_work(),
-            quanta: quantum(&self.snapshot, &pool).quanta_of_node(&capacity),
+            quanta: quantum_of_pool(&self.snapshot, &pool).quanta_of_node(&capacity),
             pool,
         };
         if self.failure_evidence.machines.get(&machine.node) != Some(&machine) {

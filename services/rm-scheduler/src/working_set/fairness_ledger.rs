@@ -11,7 +11,8 @@ use hayward_vocabulary::UserName;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Milliseconds between two writes. A crash loses the charges of a shorter time.
+/// Minimum number of milliseconds between two writes. A crash loses the charges since the last
+/// write.
 const WRITE_EVERY_MS: u64 = 1_000;
 
 type UserAndClass = (UserName, String);
@@ -60,10 +61,11 @@ impl Usage {
         if self.rates.is_empty() {
             return Vec::new();
         }
-        for (key, rate) in &self.rates {
-            let row = self.rows.entry(key.clone()).or_insert_with(|| LedgerLine {
-                user: key.0.clone(),
-                class: key.1.clone(),
+        for ((user, class), rate) in &self.rates {
+            let key = (user.clone(), class.clone());
+            let row = self.rows.entry(key).or_insert_with(|| LedgerLine {
+                user: user.clone(),
+                class: class.clone(),
                 due_quantum_ms: 0,
                 received_quantum_ms: 0,
             });
@@ -88,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// Sets the rates from the newest round.
+    /// Sets the rates at which time is charged, from the shares of the newest round.
     pub(crate) fn set_rates(&mut self) {
         let mut rates = BTreeMap::new();
         for (class, share) in &self.planning.sums().classes {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 
-use crate::command::{FleetCopy, Pinned, PolicyPreview, PreviewedFleet};
+use crate::command::{FleetCopy, PinnedWork, PolicyPreview, PreviewedFleet};
 use crate::policy_check;
 use crate::working_set::Ledger;
 
@@ -34,9 +34,9 @@ impl Ledger {
     }
 
     /// Returns the works whose demand names the node of their process.
-    fn pinned(&self) -> Vec<Pinned> {
+    fn pinned(&self) -> Vec<PinnedWork> {
         let all = self.followed.demand().iter().filter_map(|(_, entry)| {
-            Some(Pinned {
+            Some(PinnedWork {
                 work: entry.work.clone(),
                 host: entry.host.clone()?,
                 machines: entry.machines.iter().cloned().collect(),

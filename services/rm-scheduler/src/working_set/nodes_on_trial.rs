@@ -1,10 +1,10 @@
-//! Nodes on trial. The block of such a node has ended. Until one allocation has proven that the
-//! node works, the node gets at most one new allocation at a time.
+//! Nodes on trial. The block of such a node has ended. Until an allocation has proven that the node
+//! works, the node gets at most one new allocation at a time.
 //!
 //! The planner is not aware of trials. It sees the node with a smaller capacity: the used space
 //! plus space for one waiting process. While an allocation of the trial is on the node, the
-//! capacity is only the used space. Several processes may fit if they are smaller than the one that
-//! the space was meant for. All but one of their grants are dropped before the commit (W6).
+//! capacity is only the used space. The planner may grant several smaller processes in the space
+//! for one. All but one of these grants are dropped before the commit (W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::snapshot::{Demand, Node, Policy};
 use hayward_rm_scheduler_domain::{Plan, Snapshot};
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 
-use crate::node_space::{is_divided, quantum};
+use crate::pool_tree::{has_queues, quantum_of_pool};
 use crate::working_set::Ledger;
 
 /// Nodes on trial, each with the number of its trial (`removal_no`).
@@ -92,9 +92,10 @@ impl Ledger {
         let has_trial_allocation = self.has_trial_allocation(name);
         let mut free = node.capacity.clone();
         free.subtract(&used.size);
-        let quantum = quantum(snapshot, &node.pool);
+        let quantum = quantum_of_pool(snapshot, &node.pool);
         let next = || {
-            let may_start = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
+            let may_start =
+                |(_, demand): &(&WorkId, &Demand)| could_start(snapshot, demand, name, node);
             let candidates = || snapshot.demand.iter().filter(may_start);
             let entitled = candidates().filter(|(work, _)| self.is_entitled_to_more(work));
             let wanting = candidates().filter(|(work, demand)| self.wants_more(work, demand));
@@ -194,7 +195,7 @@ fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Nod
             class.pool == node.pool
                 || (may_use_pools_below && is_below(snapshot, &node.pool, &class.pool))
         });
-    let has_same_planner = demand.queued.is_some() == is_divided(snapshot, &node.pool);
+    let has_same_planner = demand.queued.is_some() == has_queues(snapshot, &node.pool);
     has_same_planner
         && listed
         && class_allows
@@ -250,62 +251,61 @@ mod tests {
     }
 
     proptest! {
-            /// The smallest waiting process fits, and no two equal waiting processes do. While an
-            /// allocation of the trial is on the node, no waiting process fits.
-            #[test]
-            fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
-    processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
-                waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
-                quantum in any_quantum(),
-            ) {
-                let capacity = size(64, 400);
-                let used = used_space(&processes, &quantum);
-                let waiting: Vec<Size> =
-                    waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
-                let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
-                let mut free = capacity.clone();
-                free.subtract(&used.size);
-                let next = smallest_fitting(waiting.iter(), &free);
-                prop_assert!(next.is_some(), "the node is large");
-                let quanta_of = |size: &Size| quantum.quanta_of_work(size);
-                for (next, max_new) in [(next, 1), (None, 0)] {
-                    let offered = capacity_on_trial(&capacity, &used, &quantum, next);
-                    prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
-                    let free = quantum.quanta_of_node(&offered) - used.quanta;
-                    if let Some(next) = next {
-                        let mut with_next = used.size.clone();
-                        with_next.add(next);
-                        prop_assert!(quanta_of(next) <= free && with_next.fits(&offered));
+        /// The smallest waiting process fits, and no two equal waiting processes do. While an
+        /// allocation of the trial is on the node, no waiting process fits.
+        #[test]
+        fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
+            processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
+            waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
+            quantum in any_quantum(),
+        ) {
+            let capacity = size(64, 400);
+            let used = used_space(&processes, &quantum);
+            let granted = |(memory, cpu)| quantum.granted(&size(memory, cpu));
+            let waiting: Vec<Size> = waiting.into_iter().map(granted).collect();
+            let mut free = capacity.clone();
+            free.subtract(&used.size);
+            let next = smallest_fitting(waiting.iter(), &free);
+            prop_assert!(next.is_some(), "the node is large");
+            let quanta_of = |size: &Size| quantum.quanta_of_work(size);
+            // With space for one more process, and without.
+            for (next, max_new) in [(next, 1), (None, 0)] {
+                let offered = capacity_on_trial(&capacity, &used, &quantum, next);
+                prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
+                let free_quanta = quantum.quanta_of_node(&offered) - used.quanta;
+                if let Some(next) = next {
+                    let mut with_next = used.size.clone();
+                    with_next.add(next);
+                    prop_assert!(quanta_of(next) <= free_quanta && with_next.fits(&offered));
+                }
+                let mut free_size = offered.clone();
+                free_size.subtract(&used.size);
+                for process in &waiting {
+                    let mut too_much = process.clone();
+                    if max_new == 1 {
+                        too_much.add(process);
                     }
-                    let mut left = offered.clone();
-                    left.subtract(&used.size);
-                    for process in &waiting {
-                        let mut pair = process.clone();
-                        let too_much = if max_new == 0 { process } else {
-                            pair.add(process);
-                            &pair
-                        };
-                        let quanta = quanta_of(process) * (max_new + 1);
-                        let fits = quanta <= free && too_much.fits(&left);
-                        prop_assert!(!fits, "{process:?} in {left:?}");
-                    }
+                    let quanta = quanta_of(process) * (max_new + 1);
+                    let fits = quanta <= free_quanta && too_much.fits(&free_size);
+                    prop_assert!(!fits, "{process:?} in {free_size:?}");
                 }
             }
-
-            #[test]
-            fn offered_capacity_never_exceeds_the_node(
-                memory in 0..9_u64,
-    processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
-                next in prop::option::of((1..9_u64, 0..9_u64)),
-                quantum in any_quantum(),
-            ) {
-                let capacity = size(memory, memory);
-                let next = next.map(|(memory, cpu)| size(memory, cpu));
-                let used = used_space(&processes, &quantum);
-                let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
-                prop_assert!(offered.fits(&capacity));
-            }
         }
+
+        #[test]
+        fn offered_capacity_never_exceeds_the_node(
+            memory in 0..9_u64,
+            processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
+            next in prop::option::of((1..9_u64, 0..9_u64)),
+            quantum in any_quantum(),
+        ) {
+            let capacity = size(memory, memory);
+            let next = next.map(|(memory, cpu)| size(memory, cpu));
+            let used = used_space(&processes, &quantum);
+            let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
+            prop_assert!(offered.fits(&capacity));
+        }
+    }
 
     #[test]
     fn the_smallest_fitting_size_has_the_least_memory_that_fits() {

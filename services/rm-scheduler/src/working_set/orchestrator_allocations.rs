@@ -21,8 +21,8 @@ pub fn runs_once(demand: &DemandEntry) -> bool {
 /// Returns true if the process ended without an order to leave and without a fault of its node.
 pub fn ended_itself(record: &AllocationRecord) -> bool {
     let cause = record.entry.exit.as_ref().map(|exit| exit.cause);
-    let was_ended = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    record.entry.vacate.is_none() && !was_ended
+    let ended_from_outside = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    record.entry.vacate.is_none() && !ended_from_outside
 }
 
 /// Returns true if the orchestrator starts the processes. A reservation has no processes.
@@ -49,8 +49,9 @@ impl Ledger {
         let Some(orchestrated) = &demand.orchestrated else {
             return;
         };
+        // The map settles an allocation when it shows the process as complete or absent.
         for id in &demand.settled {
-            self.end_own_allocation(&demand.work, id, moment, batch);
+            self.end_allocation_without_launch(&demand.work, id, moment, batch);
         }
         for id in &orchestrated.running {
             self.mark_running(&demand.work, id, moment, batch);
@@ -69,29 +70,36 @@ impl Ledger {
         let is_leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
         for id in ids {
             if self
-                .own_allocation(work, &id)
+                .allocation_without_launch(work, &id)
                 .is_some_and(|it| is_leaving(&it))
             {
-                self.end_own_allocation(work, &id, moment, batch);
+                self.end_allocation_without_launch(work, &id, moment, batch);
             }
         }
     }
 
     /// Returns the allocation if it belongs to this work and has no launch.
-    fn own_allocation(&self, work: &WorkId, id: &AllocationId) -> Option<AllocationRecord> {
+    fn allocation_without_launch(
+        &self,
+        work: &WorkId,
+        id: &AllocationId,
+    ) -> Option<AllocationRecord> {
         let record = self.allocations.get(id)?;
-        let is_own = record.entry.work == *work && record.entry.launch.is_none();
-        is_own.then(|| record.clone())
+        let belongs_to_work = record.entry.work == *work && record.entry.launch.is_none();
+        belongs_to_work.then(|| record.clone())
     }
 
-    fn end_own_allocation(
+    fn end_allocation_without_launch(
         &mut self,
         work: &WorkId,
         id: &AllocationId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(mut record) = self.own_allocation(work, id).filter(|it| it.entry.holds()) else {
+        let Some(mut record) = self
+            .allocation_without_launch(work, id)
+            .filter(|it| it.entry.holds())
+        else {
             return;
         };
         let (cause, message) = match record.entry.vacate {
@@ -113,7 +121,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let is_assigned = |it: &AllocationRecord| it.entry.state == AllocationState::Assigned;
-        let Some(mut record) = self.own_allocation(work, id).filter(is_assigned) else {
+        let Some(mut record) = self.allocation_without_launch(work, id).filter(is_assigned) else {
             return;
         };
         record.entry.state = AllocationState::Running;

@@ -20,11 +20,17 @@ use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::model::{AllocationRecord, LeaveOrder};
-use crate::node_space::top_of;
+use crate::pool_tree::root_pool_of;
 use crate::round_trace::{RoundTrace, exchange_trace};
 use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
+
+/// Free space of an open node, and the pool of the node.
+struct FreeSpace {
+    pool: String,
+    size: Size,
+}
 
 /// A task, and the placeholder whose space it gets.
 #[derive(Debug, Clone)]
@@ -79,6 +85,8 @@ impl Ledger {
         {
             return Vec::new();
         }
+        // First each task is granted on the node of its placeholder. Tasks without a valid grant
+        // there are then granted on other nodes of the pool.
         let requested = self.possible_exchanges();
         if requested.is_empty() {
             return Vec::new();
@@ -87,7 +95,7 @@ impl Ledger {
             .iter()
             .filter_map(|it| self.grant_on_node(it, None));
         let in_place: Vec<Grant> = in_place.collect();
-        // Exchanges whose placeholder is removed from the snapshot.
+        // Exchanges whose placeholder is removed from the snapshot, for the check.
         let mut assumed = Vec::new();
         let valid = self.valid_grants(&mut assumed, &requested, in_place);
         let moved = self.grants_on_other_nodes(&requested, &valid);
@@ -212,9 +220,9 @@ impl Ledger {
         if quanta <= quantum.quanta_of_node(&node.capacity) {
             return (quanta, quantum.granted_at(quanta, requested));
         }
-        let top = top_of(&self.snapshot, &node.pool);
+        let top = root_pool_of(&self.snapshot, &node.pool);
         let nodes = self.snapshot.nodes.values();
-        let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
+        let nodes = nodes.filter(|node| root_pool_of(&self.snapshot, &node.pool) == top);
         let largest = LargestNodes::from_capacities(quantum, nodes.map(|node| &node.capacity));
         let quanta = process_quanta(quantum, requested, [&largest]);
         (quanta, quantum.granted_at(quanta, requested))
@@ -274,18 +282,22 @@ impl Ledger {
     }
 
     /// Returns the pool and the free space of each open node, after these grants.
-    fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
+    fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, FreeSpace> {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
         });
-        let mut spaces: BTreeMap<NodeName, (String, Size)> = open
-            .map(|(name, node)| (name.clone(), (node.pool.clone(), node.capacity.clone())))
+        let whole_node = |node: &snapshot::Node| FreeSpace {
+            pool: node.pool.clone(),
+            size: node.capacity.clone(),
+        };
+        let mut spaces: BTreeMap<NodeName, FreeSpace> = open
+            .map(|(name, node)| (name.clone(), whole_node(node)))
             .collect();
         let allocations = self.snapshot.allocations.values();
         let used = allocations.map(|it| (&it.node, &it.size));
         for (node, size) in used.chain(grants.iter().map(|it| (&it.node, &it.size))) {
-            if let Some((_, free)) = spaces.get_mut(node) {
-                free.subtract(size);
+            if let Some(free) = spaces.get_mut(node) {
+                free.size.subtract(size);
             }
         }
         self.subtract_reserved(&mut spaces);
@@ -294,18 +306,18 @@ impl Ledger {
 
     /// Subtracts the space that the queues have reserved for waiting work. A node that is reserved
     /// as a whole is removed.
-    fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, (String, Size)>) {
+    fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, FreeSpace>) {
         for queues in self.snapshot.carried.queues.values() {
             spaces.retain(|name, _| !queues.reservations.contains_key(name));
             let nodes = queues.gang.iter().flat_map(|space| &space.nodes);
             for (name, works) in nodes {
-                let Some((pool, free)) = spaces.get_mut(name) else {
+                let Some(free) = spaces.get_mut(name) else {
                     continue;
                 };
                 for (work, count) in works {
                     if let Some(entry) = self.followed.demand().get(work.as_str()) {
-                        let size = self.quantum(pool).granted(&entry.size);
-                        (0..*count).for_each(|_| free.subtract(&size));
+                        let size = self.quantum(&free.pool).granted(&entry.size);
+                        (0..*count).for_each(|_| free.size.subtract(&size));
                     }
                 }
             }
@@ -337,10 +349,11 @@ impl Ledger {
     }
 
     /// Returns the node of the same pool with the most free memory on which the task fits.
+    /// Subtracts the size of the task from the free space of the node.
     fn node_with_most_free_memory(
         &self,
         exchange: &Exchange,
-        spaces: &mut BTreeMap<NodeName, (String, Size)>,
+        spaces: &mut BTreeMap<NodeName, FreeSpace>,
     ) -> Option<NodeName> {
         let record = self.allocations.get(&exchange.placeholder)?;
         let pool = &self.snapshot.nodes.get(&record.entry.node)?.pool;
@@ -348,14 +361,14 @@ impl Ledger {
             .quantum(pool)
             .granted(&self.followed.demand().get(exchange.work.as_str())?.size);
         let avoided = self.followed.avoided_nodes(&exchange.work);
-        let fits = |(name, (node_pool, free)): &(&NodeName, &mut (String, Size))| {
-            node_pool == pool && size.fits(free) && !avoided.contains(*name)
+        let fits = |(name, free): &(&NodeName, &mut FreeSpace)| {
+            free.pool == *pool && size.fits(&free.size) && !avoided.contains(*name)
         };
-        let (name, (_, free)) = spaces
+        let (name, free) = spaces
             .iter_mut()
             .filter(fits)
-            .max_by_key(|(_, (_, free))| free.memory_bytes)?;
-        free.subtract(&size);
+            .max_by_key(|(_, free)| free.size.memory_bytes)?;
+        free.size.subtract(&size);
         Some(name.clone())
     }
 
@@ -370,6 +383,7 @@ impl Ledger {
         let node_entry = self.snapshot.nodes.get(node)?;
         let quantum = self.quantum(&node_entry.pool);
         let size = quantum.granted(&self.followed.demand().get(exchange.work.as_str())?.size);
+        // Free thousandths of each GPU. The last GPU of the capacity may be a part.
         let mut free: Vec<u64> = (0..node_entry.capacity.gpu_milli.div_ceil(GPU_MILLI))
             .map(|index| (node_entry.capacity.gpu_milli - index * GPU_MILLI).min(GPU_MILLI))
             .collect();

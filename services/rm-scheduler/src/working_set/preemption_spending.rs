@@ -1,6 +1,8 @@
-//! Preempted quanta of the last hour, for the preemption budget: the quanta that may be preempted
-//! from a pool or a user in an hour. The quanta of each minute are in memory, and in rows of table
-//! `carried` for a restart. A row is written with the round that preempts (B5).
+//! Preempted quanta of the last hour, for the preemption budget. The budget limits the quanta that
+//! are preempted from a pool or a user in an hour. The quanta of each minute are in memory, and in
+//! rows of table `carried` for a restart. A row is written with the round that preempts (B5).
+
+use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
@@ -9,16 +11,16 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_vocabulary::{Receipt, UserName};
 
-use crate::model::{CarriedRow, CarriedRows, spent_key};
+use crate::model::{PlannerStateRow, PlannerStateRows, preempted_quanta_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// Splits the rows of table `carried`. Returns all other rows, and the preemptions of the last
 /// hour.
-pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, HourlyPreemptions) {
+pub(crate) fn split_rows(mut rows: PlannerStateRows) -> (PlannerStateRows, HourlyPreemptions) {
     let mut last_hour = HourlyPreemptions::default();
     rows.retain(|_, row| {
-        let CarriedRow::Spent {
+        let PlannerStateRow::PreemptedQuanta {
             minute,
             pool,
             user,
@@ -60,17 +62,22 @@ impl Ledger {
             let quanta = self
                 .preempted_last_hour
                 .record(minute, pool, user, receipt.order);
-            let row = CarriedRow::Spent {
+            let row = PlannerStateRow::PreemptedQuanta {
                 minute,
                 pool: node.pool.clone(),
                 user: receipt.user.clone(),
                 quanta,
             };
-            batch.rows.carried.insert(row.key(), row);
+            batch.rows.planner_state.insert(row.key(), row);
         }
-        let taken_back = self.preempted_last_hour.preempted_quanta();
-        if *taken_back != self.snapshot.preempted_quanta {
-            self.snapshot.set_taken_back(taken_back.clone());
+        self.update_preempted_quanta();
+    }
+
+    /// Copies the preempted quanta of the last hour to the snapshot, if they changed.
+    fn update_preempted_quanta(&mut self) {
+        let preempted_quanta = self.preempted_last_hour.preempted_quanta();
+        if *preempted_quanta != self.snapshot.preempted_quanta {
+            self.snapshot.set_preempted_quanta(preempted_quanta.clone());
         }
     }
 
@@ -78,23 +85,20 @@ impl Ledger {
     pub(crate) fn expire_preemption_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while let Some((minute, expired)) = self.preempted_last_hour.expire_minute(moment.now) {
             for (pool, users) in expired {
-                let key = |user: &UserName| spent_key(minute, &pool, user);
+                let key = |user: &UserName| preempted_quanta_key(minute, &pool, user);
                 for key in users.keys().map(key) {
-                    batch.rows.carried.remove(&key);
-                    batch.rows.removed_carried.push(key);
+                    batch.rows.planner_state.remove(&key);
+                    batch.rows.removed_planner_state.push(key);
                 }
             }
             self.timing.request_round();
         }
-        if *self.preempted_last_hour.preempted_quanta() != self.snapshot.preempted_quanta {
-            self.snapshot
-                .set_taken_back(self.preempted_last_hour.preempted_quanta().clone());
-        }
+        self.update_preempted_quanta();
     }
 }
 
-/// Returns the budgets as the planner computes them. `shares` has the quanta of the pools.
-fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQuanta) -> Budgets {
+/// Returns the budgets, computed as in the planner. `shares` has the quanta of the pools.
+fn budgets(settings: &Settings, shares: &plan::Shares, preempted: &PreemptedQuanta) -> Budgets {
     let (pool_percent, user_percent) = (
         settings.preemption_pool_percent_per_hour,
         settings.preemption_user_percent_per_hour,
@@ -102,15 +106,15 @@ fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQua
     let pool_budget = |(name, pool): (&String, &plan::PoolShare)| PoolBudget {
         pool: name.clone(),
         allowed: pool_percent.map(|percent| allowed(pool.total, percent)),
-        spent: taken_back.get(name).map_or(0, |users| users.values().sum()),
+        spent: preempted.get(name).map_or(0, |users| users.values().sum()),
     };
     let tree_of = |pool: &String| shares.pools.get(pool).map(|share| share.tree.as_str());
     let tree_quanta = |tree: &str| -> u64 {
         let pools = shares.pools.values();
         pools.filter(|it| it.tree == tree).map(|it| it.total).sum()
     };
-    let mut spent = std::collections::BTreeMap::<(&str, &UserName), u64>::new();
-    for (pool, users) in taken_back {
+    let mut spent = BTreeMap::<(&str, &UserName), u64>::new();
+    for (pool, users) in preempted {
         for (user, quanta) in users {
             if let Some(tree) = tree_of(pool) {
                 *spent.entry((tree, user)).or_default() += quanta;

@@ -11,7 +11,7 @@ use hayward_rm_scheduler_capacity::used_leaves;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue, Queues};
 
-use crate::model::CarriedRow;
+use crate::model::PlannerStateRow;
 use crate::working_set::Ledger;
 
 impl Ledger {
@@ -52,7 +52,7 @@ impl Ledger {
         let rows = self.carry_over.rows();
         self.snapshot.replace_all(|snapshot| {
             for row in rows.values() {
-                if let CarriedRow::Draining { pool, path, queue } = row
+                if let PlannerStateRow::DrainingQueue { pool, path, queue } = row
                     && let Some(queues) = snapshot.queues.get_mut(pool)
                 {
                     restore_queue(queues, path, queue);
@@ -93,10 +93,10 @@ fn is_draining(queue: &Queue) -> bool {
 }
 
 /// Returns a row for each queue that drains.
-pub(crate) fn draining_rows(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
-    fn collect_rows(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
+pub(crate) fn draining_rows(queues: &BTreeMap<String, Queues>) -> Vec<PlannerStateRow> {
+    fn collect_rows(pool: &str, path: &str, queue: &Queue, found: &mut Vec<PlannerStateRow>) {
         if queue.draining {
-            found.push(CarriedRow::Draining {
+            found.push(PlannerStateRow::DrainingQueue {
                 pool: pool.to_owned(),
                 path: path.to_owned(),
                 queue: Box::new(Queue {

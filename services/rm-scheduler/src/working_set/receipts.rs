@@ -1,8 +1,9 @@
 //! Receipts of preemptions, from the order to leave to the outcome.
 //!
 //! A receipt with a beneficiary is open until a process of the beneficiary runs in the freed space.
-//! The receipt lapses when that space goes to other work. This is the case when the preempted
-//! process has left, and the beneficiary has neither a process on the node nor a claim to it. The
+//! The receipt lapses if the beneficiary will not use that space. This is the case when the
+//! preempted process has left, and the beneficiary has neither a process on the node nor a claim to
+//! the node. The
 //! verdicts of the preempted work and of the beneficiary contain their newest receipts. All
 //! receipts are stored with their round.
 

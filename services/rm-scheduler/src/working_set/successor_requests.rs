@@ -59,8 +59,8 @@ pub(crate) struct SuccessorRequests {
 impl SuccessorRequests {
     pub async fn load(tx: &mut PgConnection) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            processors: store::entries::load_by_key(&mut *tx, PROCESSORS).await?,
-            closed: store::entries::load_by_key(tx, CLOSED).await?,
+            processors: store::published_entries::load_by_key(&mut *tx, PROCESSORS).await?,
+            closed: store::published_entries::load_by_key(tx, CLOSED).await?,
             ..Self::default()
         })
     }

@@ -15,14 +15,20 @@ pub(crate) struct SuccessorSearch {
     /// Processes that also need a successor, but are held back by a disruption limit. Each has the
     /// job or service with that limit.
     pub(crate) limited: Vec<(AllocationId, WorkId)>,
-    /// Processes for which the last attempt found no successor. Each has the round and the reason
-    /// of the failure.
-    pub(crate) failed_attempts: BTreeMap<AllocationId, (u64, String)>,
-    /// Verdicts of work whose process stays where it is. They are published instead of the verdicts
-    /// of the attempt.
+    /// Processes for which the last attempt found no successor.
+    pub(crate) failed_attempts: BTreeMap<AllocationId, FailedAttempt>,
+    /// Verdicts of failed attempts. Each one is withheld while the attempts for its work fail, and
+    /// published afterwards unless the plan has a newer verdict on the work.
     pub(crate) withheld_verdicts: Verdicts,
     /// Predecessors whose successor was found in this round, by work.
     pub(crate) predecessors: BTreeMap<WorkId, AllocationId>,
+}
+
+/// An attempt that found no successor.
+#[derive(Debug)]
+pub(crate) struct FailedAttempt {
+    pub(crate) round: u64,
+    pub(crate) reason: String,
 }
 
 impl SuccessorSearch {
@@ -45,12 +51,12 @@ impl SuccessorSearch {
     pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
         self.failed_attempts
             .get(allocation)
-            .map_or(0, |(round, _)| *round)
+            .map_or(0, |attempt| attempt.round)
     }
 
     pub fn failure_reason(&self, allocation: &AllocationId) -> Option<&str> {
         self.failed_attempts
             .get(allocation)
-            .map(|(_, reason)| reason.as_str())
+            .map(|attempt| attempt.reason.as_str())
     }
 }

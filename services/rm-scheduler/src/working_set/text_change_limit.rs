@@ -17,7 +17,7 @@ pub struct TextChangeLimit {
     /// Monotonic time of the begin of the window.
     window_start_ms: u64,
     /// Number of allowed changes in the window.
-    changed: usize,
+    change_count: usize,
     /// Number of allowed changes of each piece of work in the window.
     by_work: BTreeMap<WorkId, usize>,
     /// True if a change waits for the end of the window.
@@ -35,11 +35,11 @@ impl TextChangeLimit {
             };
         }
         let work_changes = self.by_work.get(work).copied().unwrap_or(0);
-        if self.changed >= MAX_CHANGES || work_changes >= MAX_PER_WORK {
+        if self.change_count >= MAX_CHANGES || work_changes >= MAX_PER_WORK {
             self.has_waiting_change = true;
             return false;
         }
-        self.changed += 1;
+        self.change_count += 1;
         self.by_work.insert(work.clone(), work_changes + 1);
         true
     }
@@ -68,17 +68,20 @@ mod tests {
 
     #[test]
     fn changes_of_one_piece_of_work_are_limited() {
+        let window_start_ms = 40_000;
+        let next_window_ms = window_start_ms + WINDOW_MS;
         let mut limit = TextChangeLimit::default();
-        let changed = (0..1_000).filter(|ms| limit.may_change(&work(1), 40_000 + ms));
+        let changed = (0..1_000).filter(|ms| limit.may_change(&work(1), window_start_ms + ms));
         assert_eq!(changed.count(), MAX_PER_WORK);
-        assert_eq!(limit.due_ms(), Some(70_000));
+        assert_eq!(limit.due_ms(), Some(next_window_ms));
         assert!(
-            limit.may_change(&work(2), 41_000),
+            limit.may_change(&work(2), window_start_ms + 1_000),
             "the limit of other work is separate"
         );
-        assert!(!limit.take_due(69_999));
-        assert!(limit.take_due(70_000) && !limit.take_due(70_000));
-        assert!(limit.may_change(&work(1), 70_000));
+        assert!(!limit.take_due(next_window_ms - 1));
+        assert!(limit.take_due(next_window_ms));
+        assert!(!limit.take_due(next_window_ms), "it is due once");
+        assert!(limit.may_change(&work(1), next_window_ms));
     }
 
     #[test]

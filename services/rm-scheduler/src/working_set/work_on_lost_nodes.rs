@@ -1,4 +1,5 @@
-//! Work on lost nodes. The owner of the work chose whether a process waits for its lost node.
+//! Work on lost nodes. The work itself states (`when_unreachable`) whether a process waits for its
+//! lost node.
 //!
 //! A process that does not wait is given up with its node. A process that waits is shown as
 //! unreachable, holds its quanta and gets no successor. It continues when its node is back.
@@ -76,16 +77,18 @@ impl UnreachableWork {
 }
 
 /// The decision about one process on a lost node.
-enum Fate {
-    Waits { note: String, until_ms: Option<u64> },
-    GivenUp,
+enum ProcessDecision {
+    /// The process waits until the monotonic time `until_ms`, or without limit.
+    Wait { note: String, until_ms: Option<u64> },
+    /// The process is given up with its node.
+    GiveUp,
 }
 
 impl Ledger {
     /// Decides for each process on a lost node whether it waits or is given up. Returns the orders
     /// to leave. If no process waits for a node, the planner vacates the node, and no order is
     /// given here. Processes whose node is back are resumed.
-    pub(crate) fn review_lost(
+    pub(crate) fn review_lost_nodes(
         &mut self,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -99,15 +102,15 @@ impl Ledger {
             let mut given_up = Vec::new();
             for record in self.processes_on_node(&node) {
                 let id = record.entry.id.clone();
-                match self.decide_fate(&record, since, moment) {
-                    Fate::Waits { note, until_ms } => {
+                match self.decide_for_process(&record, since, moment) {
+                    ProcessDecision::Wait { note, until_ms } => {
                         notes.insert(record.entry.work.clone(), note);
                         due_ms = earliest(due_ms, until_ms);
                         let waiting = self.unreachable.waiting.entry(node.clone()).or_default();
                         waiting.insert(id);
                         self.set_state(record, AllocationState::Unreachable, batch);
                     }
-                    Fate::GivenUp => given_up.push(id),
+                    ProcessDecision::GiveUp => given_up.push(id),
                 }
             }
             if self.unreachable.is_awaited(&node) {
@@ -139,10 +142,15 @@ impl Ledger {
             .collect()
     }
 
-    fn decide_fate(&self, record: &AllocationRecord, since: LostSince, moment: &Moment) -> Fate {
+    fn decide_for_process(
+        &self,
+        record: &AllocationRecord,
+        since: LostSince,
+        moment: &Moment,
+    ) -> ProcessDecision {
         let entry = &record.entry;
         let Some(demand) = self.followed.demand().get(entry.work.as_str()) else {
-            return Fate::GivenUp;
+            return ProcessDecision::GiveUp;
         };
         let (until_ms, outcome) = match demand.when_unreachable {
             WhenUnreachable::Wait => (None, "is waited for".to_owned()),
@@ -151,16 +159,18 @@ impl Ledger {
                 let outcome = format!("is replaced at {at} unless the node is back before");
                 (Some(since.monotonic_ms.saturating_add(ms)), outcome)
             }
-            WhenUnreachable::Replace | WhenUnreachable::Exclusive => return Fate::GivenUp,
+            WhenUnreachable::Replace | WhenUnreachable::Exclusive => {
+                return ProcessDecision::GiveUp;
+            }
         };
         if until_ms.is_some_and(|until| until <= moment.monotonic_ms) {
-            return Fate::GivenUp;
+            return ProcessDecision::GiveUp;
         }
         let note = format!(
             "its process on {}, which does not answer, {outcome}",
             entry.node
         );
-        Fate::Waits { note, until_ms }
+        ProcessDecision::Wait { note, until_ms }
     }
 
     /// Resumes processes whose node is back, in the state of their container.
@@ -190,6 +200,7 @@ impl Ledger {
         }
     }
 
+    /// Sets the state of an allocation, if it differs.
     fn set_state(
         &mut self,
         mut record: AllocationRecord,

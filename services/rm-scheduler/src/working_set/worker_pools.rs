@@ -1,4 +1,4 @@
-//! The worker pools in memory, and the ids of their works. A worker is one work of its pool.
+//! The worker pools in memory, and the ids of their works. Each worker is one work for the planner.
 
 use std::collections::BTreeMap;
 
@@ -46,9 +46,7 @@ impl WorkerPools {
             pool_and_number(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
         found.is_some_and(|(record, number)| record.numbers_in_snapshot.contains(&number))
     }
-}
 
-impl WorkerPools {
     /// Returns the program to start in an allocation of a pool.
     pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
         let (pool, _) = pool_and_number(work)?;
@@ -95,6 +93,7 @@ pub fn pool_and_number(work: &WorkId) -> Option<(WorkId, u64)> {
     Some((pool, number.parse().ok()?))
 }
 
+/// Returns the id of a work of a pool.
 pub fn work_id(pool: &WorkId, number: u64) -> Option<WorkId> {
     WorkId::new(format!("{pool}.{number}")).ok()
 }

@@ -7,7 +7,7 @@ use hayward_publication::Update;
 use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::what_if::{Forecast, Leaves, NewNodes, Submission, WhatIf};
+use hayward_rm_scheduler_api::what_if::{Forecast, VacatedProcess, NewNodes, Submission, WhatIf};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
@@ -268,7 +268,7 @@ async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
                 .await
                 .unwrap(),
         );
-        let is_lost_to_ann = |leave: &&Leaves| {
+        let is_lost_to_ann = |leave: &&VacatedProcess| {
             let cause = leave.for_user.as_ref().map(UserName::as_str);
             leave.user.as_str() == "ben" && cause == Some("ann")
         };

@@ -1,5 +1,6 @@
 //! The part of a policy that divides a top-level pool among queues. The policy stores this part as
-//! the operator wrote it. The planner of queues validates and reads it.
+//! the operator wrote it. The planner of queues validates and reads it. Types whose name ends in
+//! `Form` are the form in the document; the planner has a type of its own for the same thing.
 //!
 //! Amounts are numbers or texts with a unit: `10`, `"2G"`, `"512Mi"`, and for `vcore` and `gpu`
 //! also `"500m"`.
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Amounts by type: `memory` in bytes, whole `vcore` and `gpu`, counts of others.
+/// Amounts by resource type. The unit of `memory` is a byte. All other types are counted.
 pub type Amounts = BTreeMap<String, Amount>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,12 +24,14 @@ pub enum Amount {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueTree {
-    /// By name. Without a `root`, one is implied. The root has the capacity of its nodes.
+    /// Queues by name. If there is no `root`, these queues are the children of an implied root. The
+    /// root has the capacity of its nodes.
     pub queues: BTreeMap<String, QueueForm>,
-    /// Tried in this order. Default: the requested queue, if it exists.
+    /// Rules that choose the queue of an application. They are tried in this order. Default: the
+    /// requested queue, if it exists.
     pub placement: Vec<PlacementRule>,
     pub node_sort: NodeSortForm,
-    /// The same as limits of the root.
+    /// Limits of users and groups in the whole tree, like the limits of the root.
     pub limits: Vec<QueueLimit>,
     /// Default: true.
     pub preemption: Option<bool>,
@@ -47,7 +50,7 @@ pub struct QueueTree {
 pub struct NodeSortForm {
     /// `fair`: the least used first. `binpacking`: the most used first.
     pub policy: NodeSort,
-    /// By type. Default: memory and vcore alike.
+    /// Weights by resource type. Default: equal weights of memory and vcore.
     pub weights: BTreeMap<String, u64>,
 }
 
@@ -59,6 +62,7 @@ pub enum NodeSort {
     Binpacking,
 }
 
+/// One queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueForm {
@@ -68,30 +72,33 @@ pub struct QueueForm {
     /// Child queues may be created although none is configured.
     pub parent: bool,
     pub resources: QueueResources,
-    /// Applications running at a time; 0 is any number.
+    /// Maximum number of applications that run at a time; 0 means no limit.
     pub max_applications: u64,
-    /// `*`, or users with commas, then a blank and groups with commas. Access to a parent is access
-    /// to its children; empty allows none.
+    /// Users and groups that may submit: `*` for all, or users separated by commas, a blank, and
+    /// groups separated by commas. Access to a parent includes access to its children. An empty
+    /// text allows no user.
     pub submit_acl: String,
-    /// Access to administer includes access to submit.
+    /// Users and groups that may administer, in the same format. They may also submit.
     pub admin_acl: String,
-    /// Order of applications in a leaf. Default: that of the parent, at the top `fifo`.
+    /// Order of applications in a leaf. Default: the order of the parent, and `fifo` for the root.
     pub sort: Option<QueueSort>,
-    /// Default: that of the parent, at the top true.
+    /// True if applications with a higher priority come first. Default: the value of the parent,
+    /// and true for the root.
     pub sort_by_priority: Option<bool>,
-    /// Failed requests of one application in a round before it pauses; 0 is never.
+    /// Number of failed requests of an application in one round after which the application pauses;
+    /// 0 means that it never pauses.
     pub backoff_asks: Option<u64>,
-    /// Default: 30000.
+    /// Milliseconds of that pause. Default: 30000.
     pub backoff_ms: Option<u64>,
     pub priority_policy: PriorityForm,
     pub priority_offset: i32,
     pub preemption: QueuePreemption,
     /// Milliseconds that requests wait before they preempt. Default: 30000.
     pub preemption_delay_ms: Option<u64>,
-    /// Milliseconds before a use above a lowered maximum is preempted; 0 is never.
+    /// Milliseconds until processes above a lowered maximum are preempted; 0 means never.
     pub quota_preemption_delay_ms: Option<u64>,
     pub limits: Vec<QueueLimit>,
-    /// Values of child queues that are created.
+    /// Values for child queues that a placement rule creates.
     pub child_template: Option<QueueTemplate>,
 }
 
@@ -100,7 +107,7 @@ pub struct QueueForm {
 pub struct QueueResources {
     /// Guaranteed amounts, by preemption if necessary.
     pub guaranteed: Amounts,
-    /// Absent types are not limited here.
+    /// Maximum amounts. Types that are absent here have no limit.
     pub max: Amounts,
 }
 
@@ -111,7 +118,8 @@ pub enum QueueSort {
     Fair,
 }
 
-/// `fence`: other queues see the offset of this queue, whatever waits inside.
+/// `fence`: in comparisons with other queues, only the offset of this queue counts, and not the
+/// priorities of the applications inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PriorityForm {
@@ -120,7 +128,7 @@ pub enum PriorityForm {
     Fence,
 }
 
-/// `fence`: preempts only inside. `disabled`: nothing is preempted here.
+/// `fence`: applications inside preempt only inside. `disabled`: nothing is preempted here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePreemption {
@@ -130,7 +138,7 @@ pub enum QueuePreemption {
     Disabled,
 }
 
-/// The maximum of each of these users, or of each of these groups together, in a queue.
+/// Limit in a queue of each of these users, and of all members of each of these groups together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueLimit {
@@ -148,7 +156,7 @@ pub struct QueueTemplate {
     pub sort: Option<QueueSort>,
 }
 
-/// Which queue an application goes to.
+/// A rule that chooses the queue of an application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementRule {
@@ -159,7 +167,7 @@ pub struct PlacementRule {
     /// Creates the queue if it is missing.
     #[serde(default)]
     pub create: bool,
-    /// Names the parent queue. Default: the root.
+    /// Rule that chooses the parent queue. Default: the root.
     #[serde(default)]
     #[schema(no_recursion)]
     pub parent: Option<Box<PlacementRule>>,
@@ -170,27 +178,34 @@ pub struct PlacementRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementKind {
+    /// The queue that the application requests.
     Provided,
+    /// The queue with the name of the user.
     User,
+    /// The queue in `value`.
     Fixed,
+    /// The queue that a tag of the application names.
     Tag,
 }
 
-/// A single entry of a list may be a regular expression.
+/// Users and groups to which a placement rule applies or does not apply. If a list has exactly one
+/// entry, the entry may be a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementFilter {
     #[serde(rename = "type")]
-    pub kind: PlacementPass,
+    pub kind: PlacementFilterKind,
     #[serde(default)]
     pub users: Vec<String>,
     #[serde(default)]
     pub groups: Vec<String>,
 }
 
+/// Whether the rule applies to the matching users and groups, or to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum PlacementPass {
+#[schema(as = PlacementPass)]
+pub enum PlacementFilterKind {
     Allow,
     Deny,
 }

@@ -15,24 +15,27 @@ pub struct Tunables {
     /// GB of non-preemptable space of one user; absent means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_allotment_gb: Option<u64>,
-    /// The same in quanta.
+    /// Quanta of non-preemptable space of one user; absent means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_allotment_quanta: Option<u64>,
     /// If false, the global allotment is ignored. Users with an allotment of their own keep it.
     pub use_global_allotment: bool,
-    /// Processes a job may have before its first task has finished; 0 disables.
+    /// Maximum number of processes of a job before its first task has finished; 0 means no such
+    /// limit.
     pub initialization_cap: u64,
-    /// A job at most doubles its processes from round to round.
+    /// True if a job at most doubles its processes from round to round.
     pub expand_by_doubling: bool,
-    /// Do not grow a job that ends before the new process could help.
+    /// True if a job gets no further process when it is expected to end before the process could do
+    /// useful work.
     #[serde(rename = "prediction", alias = "use_prediction")]
     pub use_prediction: bool,
-    /// Milliseconds added to the prediction's horizon.
+    /// Milliseconds that the prediction looks ahead after the start of a new process, in addition
+    /// to the time between two rounds.
     pub prediction_fudge_ms: u64,
-    /// Defragment free space that is split over nodes.
+    /// True if free space that is split over nodes is defragmented.
     pub defragmentation: bool,
-    /// Split space is defragmented for work below this number of processes, at the cost of work at
-    /// or above it.
+    /// Number of processes that separates receivers and donors of defragmentation: space is
+    /// defragmented for work with fewer processes, and taken from work with at least so many.
     pub fragmentation_threshold: u64,
     /// GB by which a node may exceed the size of a reservation; absent means any.
     #[serde(skip_serializing_if = "Option::is_none")]

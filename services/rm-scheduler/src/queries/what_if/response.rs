@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::what_if as api;
 use hayward_rm_scheduler_domain::forecast::{Departure, Forecast, ProcessCountChange, Timeline};
-use hayward_rm_scheduler_domain::plan;
+use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_vocabulary::{UserName, WorkId};
 
 use super::Requester;
@@ -13,18 +13,21 @@ use crate::translate::published_entries;
 /// Maximum number of entries of one list.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Converts a forecast. The caller of this function adds time and revision.
+/// Converts a forecast. The caller of this function adds the time, the revision, the silent
+/// neighbour and the previews of drains.
 pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast {
     let timeline = &forecast.with;
-    let may_see = |user: &UserName| requester.knows(user);
+    let may_see = |user: &UserName| requester.may_see_user(user);
     let mut left_out = BTreeMap::new();
-    let mut starts = starts(timeline);
+    let mut starts = started_processes(timeline);
     starts.retain(|start| may_see(&start.user));
-    let mut waits = waits(timeline);
-    waits.retain(|wait| requester.sees_all || wait.user.as_ref().is_some_and(may_see));
+    let mut waits = waiting_work(timeline);
+    waits.retain(|wait| requester.sees_all_users || wait.user.as_ref().is_some_and(may_see));
     let visible = timeline.leaves.iter().filter(|leave| may_see(&leave.user));
-    let mut leaves: Vec<_> = visible.map(|it| to_leaves(it, requester)).collect();
-    let mut moves = moves(forecast);
+    let mut leaves: Vec<_> = visible
+        .map(|it| to_vacated_process(it, requester))
+        .collect();
+    let mut moves = process_count_changes(forecast);
     moves.retain(|it| may_see(&it.user));
     truncate("starts", &mut starts, &mut left_out);
     truncate("waits", &mut waits, &mut left_out);
@@ -39,7 +42,7 @@ pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast 
         starts,
         waits,
         leaves,
-        leaves_of_others: leaves_of_others(timeline, requester),
+        leaves_of_others: vacated_processes_of_others(timeline, requester),
         moves,
         shares: shares_change(&forecast.without.shares, &timeline.shares, requester),
         drains: Vec::new(),
@@ -55,11 +58,12 @@ fn truncate<T>(name: &str, entries: &mut Vec<T>, left_out: &mut BTreeMap<String,
     }
 }
 
-fn starts(timeline: &Timeline) -> Vec<api::Starts> {
-    let mut entries: BTreeMap<(u64, &WorkId, &str), api::Starts> = BTreeMap::new();
+/// Sums the starts of each piece of work by round and node.
+fn started_processes(timeline: &Timeline) -> Vec<api::StartedProcesses> {
+    let mut entries: BTreeMap<(u64, &WorkId, &str), api::StartedProcesses> = BTreeMap::new();
     for start in &timeline.starts {
         let key = (start.round, &start.work, start.node.as_str());
-        let entry = entries.entry(key).or_insert_with(|| api::Starts {
+        let entry = entries.entry(key).or_insert_with(|| api::StartedProcesses {
             round: start.round,
             work: start.work.clone(),
             user: start.user.clone(),
@@ -73,11 +77,12 @@ fn starts(timeline: &Timeline) -> Vec<api::Starts> {
     entries.into_values().collect()
 }
 
-fn waits(timeline: &Timeline) -> Vec<api::Waits> {
+/// Returns the work that waits at the end of the forecast.
+fn waiting_work(timeline: &Timeline) -> Vec<api::WaitingWork> {
     let processes = timeline.processes();
     let users: BTreeMap<&WorkId, &UserName> =
         processes.map(|(work, (user, ..))| (work, user)).collect();
-    let wait = |(work, verdict): (&WorkId, &hayward_rm_scheduler_domain::Verdict)| api::Waits {
+    let to_entry = |(work, verdict): (&WorkId, &Verdict)| api::WaitingWork {
         work: work.clone(),
         user: users.get(work).copied().cloned(),
         class: verdict.class.as_deref().map(str::to_owned),
@@ -85,7 +90,7 @@ fn waits(timeline: &Timeline) -> Vec<api::Waits> {
         refused: verdict.refused,
         detail: verdict.detail.clone(),
     };
-    timeline.waiting().map(wait).collect()
+    timeline.waiting().map(to_entry).collect()
 }
 
 /// Returns the user that benefits from the preemption of this process, if it is known.
@@ -94,27 +99,35 @@ fn beneficiary_user(leave: &Departure) -> Option<&UserName> {
     receipt.for_user.as_ref()
 }
 
-/// Sums the preemptions of unknown users for work of users that the caller may see.
-fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
+/// Sums the preemptions of users that the requester may not see, for work of users that it may see.
+fn vacated_processes_of_others(
+    timeline: &Timeline,
+    requester: &Requester,
+) -> Option<api::VacatedProcessesOfOthers> {
     let others = timeline
         .leaves
         .iter()
-        .filter(|it| !requester.knows(&it.user));
-    let caused = others.filter(|it| beneficiary_user(it).is_some_and(|user| requester.knows(user)));
-    let sum = caused.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
-        processes: sum.processes + 1,
-        quanta: sum.quanta + it.quanta,
-        lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
+        .filter(|it| !requester.may_see_user(&it.user));
+    let caused =
+        others.filter(|it| beneficiary_user(it).is_some_and(|user| requester.may_see_user(user)));
+    let sum = caused.fold(api::VacatedProcessesOfOthers::default(), |sum, it| {
+        api::VacatedProcessesOfOthers {
+            processes: sum.processes + 1,
+            quanta: sum.quanta + it.quanta,
+            lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
+        }
     });
     (sum.processes > 0).then_some(sum)
 }
 
-fn to_leaves(leave: &Departure, requester: &Requester) -> api::Leaves {
+fn to_vacated_process(leave: &Departure, requester: &Requester) -> api::VacatedProcess {
     let receipt = leave.receipt.as_ref();
-    let visible_receipt =
-        receipt.filter(|_| beneficiary_user(leave).is_some_and(|user| requester.knows(user)));
-    api::Leaves {
+    // The beneficiary is named only to a requester that may see its user.
+    let visible_receipt = receipt
+        .filter(|_| beneficiary_user(leave).is_some_and(|user| requester.may_see_user(user)));
+    api::VacatedProcess {
         round: leave.round,
+        // A process that starts only in the forecast has no id outside the forecast.
         allocation: (!leave.forecast).then(|| leave.allocation.clone()),
         work: leave.work.clone(),
         user: leave.user.clone(),
@@ -128,8 +141,9 @@ fn to_leaves(leave: &Departure, requester: &Requester) -> api::Leaves {
     }
 }
 
-fn moves(forecast: &Forecast) -> Vec<api::Moves> {
-    let to_moves = |(work, change): (WorkId, ProcessCountChange)| api::Moves {
+/// Returns the work whose number of processes changes.
+fn process_count_changes(forecast: &Forecast) -> Vec<api::ProcessCountChange> {
+    let to_change = |(work, change): (WorkId, ProcessCountChange)| api::ProcessCountChange {
         work,
         user: change.user,
         class: change.class,
@@ -137,7 +151,7 @@ fn moves(forecast: &Forecast) -> Vec<api::Moves> {
         without: change.without,
         with: change.with,
     };
-    forecast.moves().into_iter().map(to_moves).collect()
+    forecast.moves().into_iter().map(to_change).collect()
 }
 
 fn shares_change(
@@ -146,37 +160,40 @@ fn shares_change(
     requester: &Requester,
 ) -> api::SharesChange {
     let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
-    let class = |name: &String| {
+    let change_of_class = |name: &String| {
         let (without, with) = (without.classes.get(name), with.classes.get(name));
         class_change(name, without, with, requester)
     };
     api::SharesChange {
         capacity: change(without.capacity, with.capacity),
         held: change(without.held, with.held),
-        classes: classes.into_iter().map(class).collect(),
+        classes: classes.into_iter().map(change_of_class).collect(),
     }
 }
 
+/// Compares a class without and with the changes. A side is `None` if it does not have the class.
 fn class_change(
     name: &str,
     without: Option<&plan::ClassShare>,
     with: Option<&plan::ClassShare>,
     requester: &Requester,
 ) -> api::ClassChange {
-    let users = |share: Option<&plan::ClassShare>| {
+    let users_of = |share: Option<&plan::ClassShare>| {
         let users = share.into_iter().flat_map(|share| share.users.keys());
         users.cloned().collect::<BTreeSet<UserName>>()
     };
-    let amounts = |share: Option<&plan::ClassShare>, user: &UserName| {
+    // Returns the due and the held quanta of a user.
+    let due_and_held = |share: Option<&plan::ClassShare>, user: &UserName| {
         let found = share.and_then(|share| share.users.get(user));
         found.map_or((0, 0), |found| (found.tally.due, found.tally.held))
     };
-    let user = |user: UserName| {
-        let (before, after) = (amounts(without, &user), amounts(with, &user));
+    let change_of_user = |user: UserName| {
+        let (due_without, held_without) = due_and_held(without, &user);
+        let (due_with, held_with) = due_and_held(with, &user);
         api::UserChange {
             user,
-            due: change(before.0, after.0),
-            held: change(before.1, after.1),
+            due: change(due_without, due_with),
+            held: change(held_without, held_with),
         }
     };
     let amount = |share: Option<&plan::ClassShare>, field: fn(&plan::ClassShare) -> u64| {
@@ -184,14 +201,16 @@ fn class_change(
     };
     let due = |share| amount(share, |share| share.tally.due);
     let held = |share| amount(share, |share| share.tally.held);
-    let all: BTreeSet<_> = users(without).into_iter().chain(users(with)).collect();
-    let all = all.into_iter().map(user);
-    let (known, others): (Vec<_>, Vec<_>) = all.partition(|it| requester.knows(&it.user));
+    let all_users = users_of(without).into_iter().chain(users_of(with));
+    let all_users: BTreeSet<_> = all_users.collect();
+    let changes = all_users.into_iter().map(change_of_user);
+    let (visible, others): (Vec<_>, Vec<_>) =
+        changes.partition(|it| requester.may_see_user(&it.user));
     api::ClassChange {
         class: name.to_owned(),
         due: change(due(without), due(with)),
         held: change(held(without), held(with)),
-        users: known,
+        users: visible,
         others: (!others.is_empty()).then(|| sum_of_others(&others)),
     }
 }

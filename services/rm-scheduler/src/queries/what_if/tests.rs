@@ -10,13 +10,13 @@ use hayward_rm_scheduler_domain::forecast::{compare, stop_after};
 use hayward_rm_scheduler_domain::snapshot::Node;
 
 use super::*;
-use crate::command::Pinned;
+use crate::command::PinnedWork;
 
 fn operator() -> Requester {
     Requester {
         groups: Vec::new(),
         user: Some("boss".parse().unwrap()),
-        sees_all: true,
+        sees_all_users: true,
         tenant: None,
     }
 }
@@ -25,7 +25,7 @@ fn ann() -> Requester {
     Requester {
         groups: vec!["dev".to_owned()],
         user: Some("ann".parse().unwrap()),
-        sees_all: false,
+        sees_all_users: false,
         tenant: None,
     }
 }
@@ -43,7 +43,7 @@ fn fleet_copy() -> FleetCopy {
             lost: false,
             offline: false,
             block: None,
-            labels: std::collections::BTreeMap::new(),
+            labels: BTreeMap::new(),
         };
         snapshot.nodes.insert(name.parse().unwrap(), node);
     }
@@ -54,14 +54,15 @@ fn parse(json: &str) -> WhatIf {
     serde_json::from_str(json).unwrap()
 }
 
-fn faults(json: &str) -> Vec<String> {
+/// Returns the pointers of the faults of a query.
+fn fault_pointers(json: &str) -> Vec<String> {
     let faults = forecast_input(&parse(json), &operator(), &fleet_copy()).unwrap_err();
     faults.into_iter().map(|fault| fault.pointer).collect()
 }
 
 #[test]
 fn all_faults_of_a_request_are_reported_at_once() {
-    let found = faults(
+    let found = fault_pointers(
         r#"{"submissions": [
               {"processes": 0, "size": {"memory_bytes": 18446744073709551615}},
               {"kind": "service", "tasks": 3},
@@ -87,7 +88,7 @@ fn all_faults_of_a_request_are_reported_at_once() {
         ]
     );
     assert_eq!(
-        faults(r#"{"add_nodes": [{"count": 10001, "size": {}}]}"#),
+        fault_pointers(r#"{"add_nodes": [{"count": 10001, "size": {}}]}"#),
         ["/add_nodes"]
     );
 }
@@ -115,7 +116,7 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
         wanted.node_list = [host.parse().unwrap()].into();
         snapshot.demand.insert(work.parse().unwrap(), wanted);
     }
-    let pinned = |work: &str, host: &str| Pinned {
+    let pinned = |work: &str, host: &str| PinnedWork {
         work: work.parse().unwrap(),
         host: host.parse().unwrap(),
         machines: BTreeSet::new(),
@@ -126,15 +127,17 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
         ..fleet_copy()
     };
     let input = forecast_input(&parse(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
-    let machines = |work: &str| {
+    let node_list_length = |work: &str| {
         let work: WorkId = work.parse().unwrap();
         input.changed.demand[&work].node_list.len()
     };
-    assert_eq!((machines("svc_a.0"), machines("svc_b.0")), (0, 1));
+    // An empty list allows every node.
+    assert_eq!(node_list_length("svc_a.0"), 0);
+    assert_eq!(node_list_length("svc_b.0"), 1);
 }
 
 #[test]
-fn a_submitter_may_ask_only_about_its_own_actions() {
+fn a_submitter_may_query_only_changes_of_its_own_work() {
     let pointers = |json: &str| {
         let faults = forbidden_fields(&parse(json), &ann());
         faults
@@ -170,7 +173,8 @@ fn a_submitter_may_ask_only_about_its_own_actions() {
 }
 
 #[test]
-fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
+fn a_submitter_sees_its_own_work_and_other_users_as_sums() {
+    // The last submission does not fit on any node, so it waits.
     let query = parse(
         r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
                             {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
@@ -213,7 +217,7 @@ fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
 }
 
 #[test]
-fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
+fn a_service_becomes_its_instances_and_work_without_a_name_is_numbered() {
     let query = parse(
         r#"{"submissions": [{"processes": 3}, {"kind": "service", "processes": 2},
                             {"kind": "reservation"}],

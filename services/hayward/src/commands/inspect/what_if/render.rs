@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
+use hayward_rm_scheduler_api::what_if::{Change, Forecast, VacatedProcess};
 
 use crate::output::format::{enum_text, format_count, format_duration, sanitize};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
@@ -87,7 +87,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "lost",
     ];
     let mut table = Table::new(header).align_right(&[0, 4, 7]);
-    let share_row = |left: &Leaves, right: &Leaves| {
+    let share_row = |left: &Leaves, right: &VacatedProcess| {
         (left.round, &left.work, &left.node) == (right.round, &right.work, &right.node)
             && left.reason == right.reason
             && (&left.beneficiary, &left.for_user) == (&right.beneficiary, &right.for_user)

@@ -1,6 +1,6 @@
 //! Number, time and duration of the last round, and whether another round is needed.
 
-pub(crate) struct Timing {
+pub(crate) struct RoundTiming {
     /// Number of the last round.
     round: u64,
     /// Monotonic milliseconds of the last round. `None` before the first round of this term.
@@ -13,7 +13,7 @@ pub(crate) struct Timing {
     stale_neighbour: Option<&'static str>,
 }
 
-impl Timing {
+impl RoundTiming {
     pub fn new(round: u64) -> Self {
         Self {
             round,

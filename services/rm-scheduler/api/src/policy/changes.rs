@@ -1,4 +1,5 @@
-//! Responses about changes of the policy: the effects of one change, and all earlier changes.
+//! Responses about changes of the policy: the result of one change, its effects on nodes and work,
+//! and the history of all changes.
 
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,7 @@ impl PolicyMoves {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeShift {
     pub node: NodeName,
+    /// Name of the pool.
     pub before: String,
     pub after: String,
 }
@@ -68,10 +70,10 @@ pub struct NodeShift {
 pub struct WorkShift {
     pub work: WorkId,
     pub user: UserName,
-    /// Absent when no class served it.
+    /// The class that serves the work now; absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Absent when no class would serve it.
+    /// The class that would serve the work; absent if none would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     pub why: String,
@@ -80,7 +82,7 @@ pub struct WorkShift {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClassShift {
     pub class: String,
-    /// Quanta.
+    /// Entitlement in quanta.
     pub due_before: u64,
     pub due_after: u64,
 }
@@ -89,7 +91,7 @@ pub struct ClassShift {
 pub struct UserShift {
     pub user: UserName,
     pub class: String,
-    /// Quanta.
+    /// Entitlement in quanta.
     pub due_before: u64,
     pub due_after: u64,
 }

@@ -1,4 +1,5 @@
-//! Table `clearing`: evacuations with their processes.
+//! Table `clearing`: evacuations with their processes. The key of a row is the key of the block, or
+//! `drain/NAME`.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 pub const JOB_CONVERTER: &str = "job-converter";
 
 #[derive(Default)]
-pub(crate) struct FollowedInputs {
+pub(crate) struct FollowedPublications {
     nodes: Followed<NodeEntry>,
     demand: Followed<DemandEntry>,
     blocks: Followed<BlockEntry>,
@@ -21,13 +21,13 @@ pub(crate) struct FollowedInputs {
     requests: Followed<RequestEntry>,
     /// End and key of each block that has an end.
     block_ends: BTreeSet<(Timestamp, String)>,
-    /// Nodes that one job or service must avoid.
+    /// Nodes that a job or service must avoid, by its id.
     avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
     /// Nodes with a drain order.
     drained: BTreeSet<NodeName>,
 }
 
-impl FollowedInputs {
+impl FollowedPublications {
     pub fn nodes(&self) -> &Followed<NodeEntry> {
         &self.nodes
     }

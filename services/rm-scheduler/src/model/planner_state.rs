@@ -1,5 +1,7 @@
-//! Rows of table `carried`: the state that a round passes to the next one, and further state that
-//! survives a restart.
+//! Rows of table `carried`: state of the planner that survives a restart. Most of it is the state
+//! that a round passes to the next one.
+//!
+//! The kinds and the fields of the rows keep the names that earlier versions stored.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +11,18 @@ use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-/// Kind of a row, and its name within the kind.
-pub type CarriedKey = (&'static str, String);
-pub type CarriedRows = BTreeMap<CarriedKey, CarriedRow>;
+/// Key of a row: its kind, and its name within the kind.
+pub type PlannerStateKey = (&'static str, String);
+pub type PlannerStateRows = BTreeMap<PlannerStateKey, PlannerStateRow>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum CarriedRow {
+pub enum PlannerStateRow {
     /// Work that is needy, and is placed first in the next round.
     Needy { work: WorkId },
     /// Quanta of the node that is reserved as a whole for the work.
-    Upgrade {
+    #[serde(rename = "upgrade")]
+    ReservedNode {
         work: WorkId,
         #[serde(rename = "order")]
         quanta: u64,
@@ -29,41 +32,48 @@ pub enum CarriedRow {
     /// Nodes that are cleared for waiting work, one for each process.
     Claim { work: WorkId, nodes: Vec<NodeName> },
     /// Round in which the work last lost an allocation to other work.
-    Hit { work: WorkId, round: u64 },
+    #[serde(rename = "hit")]
+    LastLoss { work: WorkId, round: u64 },
     /// Account of a class at the time `at`.
-    Class {
+    #[serde(rename = "class")]
+    ClassAccount {
         class: String,
         at: Timestamp,
         account: Account,
     },
     /// Account of a user in a class at the time `at`.
-    User {
+    #[serde(rename = "user")]
+    UserAccount {
         class: String,
         user: UserName,
         at: Timestamp,
         account: Account,
     },
-    /// State of the planner for queues in one pool, for its next round.
-    Queues {
+    /// State of the planner for the queues of one pool, for its next round.
+    #[serde(rename = "queues")]
+    QueueState {
         pool: String,
         #[serde(rename = "kept")]
         state: Box<CarriedQueueState>,
     },
     /// Recent preemptions by an external planner in its pool.
-    Moved {
+    #[serde(rename = "moved")]
+    RecentPreemptions {
         pool: String,
         #[serde(rename = "moved")]
         preemptions: Box<RecentPreemptions>,
     },
     /// A queue that is no longer configured and is not empty yet. The queues below it are not
     /// included.
-    Draining {
+    #[serde(rename = "draining")]
+    DrainingQueue {
         pool: String,
         path: String,
         queue: Box<Queue>,
     },
     /// Quanta preempted in one minute from one user in one pool (B5).
-    Spent {
+    #[serde(rename = "spent")]
+    PreemptedQuanta {
         /// Minutes since 1970.
         minute: i64,
         pool: String,
@@ -72,31 +82,31 @@ pub enum CarriedRow {
     },
 }
 
-impl CarriedRow {
-    pub fn key(&self) -> CarriedKey {
+impl PlannerStateRow {
+    pub fn key(&self) -> PlannerStateKey {
         match self {
             Self::Needy { work } => ("needy", work.to_string()),
-            Self::Upgrade { work, .. } => ("upgrade", work.to_string()),
+            Self::ReservedNode { work, .. } => ("upgrade", work.to_string()),
             Self::Ended { work } => ("ended", work.to_string()),
             Self::Claim { work, .. } => ("claim", work.to_string()),
-            Self::Hit { work, .. } => ("hit", work.to_string()),
-            Self::Class { class, .. } => ("class", class.clone()),
+            Self::LastLoss { work, .. } => ("hit", work.to_string()),
+            Self::ClassAccount { class, .. } => ("class", class.clone()),
             // A user name has no blank, so the key is unambiguous.
-            Self::User { class, user, .. } => ("user", format!("{user} {class}")),
-            Self::Queues { pool, .. } => ("queues", pool.clone()),
-            Self::Moved { pool, .. } => ("moved", pool.clone()),
+            Self::UserAccount { class, user, .. } => ("user", format!("{user} {class}")),
+            Self::QueueState { pool, .. } => ("queues", pool.clone()),
+            Self::RecentPreemptions { pool, .. } => ("moved", pool.clone()),
             // A path of a queue has no blank.
-            Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
-            Self::Spent {
+            Self::DrainingQueue { pool, path, .. } => ("draining", format!("{path} {pool}")),
+            Self::PreemptedQuanta {
                 minute, pool, user, ..
-            } => spent_key(*minute, pool, user),
+            } => preempted_quanta_key(*minute, pool, user),
         }
     }
 
     /// Returns the account of a class or user, and the time at which the account was written.
     pub fn account(&self) -> Option<(Timestamp, Account)> {
         match self {
-            Self::Class { at, account, .. } | Self::User { at, account, .. } => {
+            Self::ClassAccount { at, account, .. } | Self::UserAccount { at, account, .. } => {
                 Some((*at, *account))
             }
             _ => None,
@@ -115,7 +125,8 @@ impl CarriedRow {
     }
 }
 
-pub fn spent_key(minute: i64, pool: &str, user: &UserName) -> CarriedKey {
-    // A user name has no blank, so the key is unambiguous.
+/// Returns the key of a row with preempted quanta. `minute` counts from 1970.
+pub fn preempted_quanta_key(minute: i64, pool: &str, user: &UserName) -> PlannerStateKey {
+    // Neither a number nor a user name has a blank, so the key is unambiguous.
     ("spent", format!("{minute} {user} {pool}"))
 }

@@ -1,7 +1,8 @@
-//! Applies changes of the followed publications to the snapshot and to the scheduler's own rows.
+//! Absorbs updates of the publications of neighbours: applies their changes to the snapshot and to
+//! the scheduler's own rows.
 //!
-//! Absorbing an update twice changes nothing. The cost grows only with the number of changes.
-//! Rounds decide which work gets what; absorbing does not.
+//! An update that is absorbed twice has no further effect. The cost grows only with the number of
+//! changes. Absorbing an update decides nothing about space; only rounds do.
 
 use std::collections::BTreeSet;
 
@@ -154,6 +155,8 @@ impl Ledger {
 
     /// Updates the node or the work that a changed or ended block names.
     pub(crate) fn refresh_blocked(&mut self, key: &str) {
+        // Keys are `node/NODE`, `node/NODE@JOB` and `worker/ALLOCATION`. A block of a worker
+        // changes nothing in the snapshot.
         let Some(node) = key.strip_prefix("node/") else {
             return;
         };
@@ -167,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// Updates which nodes one job or service must avoid.
+    /// Updates whether one job or service must avoid a node.
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
         let block = self.followed.blocks().get(key);
@@ -188,6 +191,8 @@ impl Ledger {
         if let Some(entry) = self.followed.demand().get(work) {
             let mut demand = translate::demand(entry, self.followed.avoided_nodes(&entry.work));
             demand.max_processes = self.part_limit(entry);
+            // The work gets no process while job-converter decides about the next attempt, or while
+            // a request replaces the ended process.
             if self.awaits_follow_up(entry)
                 || self.successor_requests.suspends_demand_of(&entry.work)
             {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use axum::http::header::IF_MATCH;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     CONNECTION, OWNER_EPOCH, OwnerOrder, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
 };
 use hayward_rm_scheduler_worker_pools::{
@@ -17,7 +17,7 @@ use hayward_service::http::idempotency::RequestDigest;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-use super::sender::Sender;
+use super::caller_headers::CallerWithHeaders;
 use crate::command::{CreatePool, PoolCall};
 use crate::model::PoolDescription;
 use crate::working_set::worker_pools::new_pool_id;
@@ -29,19 +29,25 @@ const MAX_WORKERS: u64 = 10_000;
 const MAX_LISTED: usize = 2 * MAX_FOREIGN;
 /// Maximum epoch, because epochs are stored as signed numbers.
 const MAX_EPOCH: u64 = i64::MAX.unsigned_abs();
+/// Maximum number of bytes of the name of a job.
+const MAX_JOB_ID_LENGTH: usize = 256;
 /// Maximum number of bytes of an argument, a variable, a path or an address.
 const MAX_TEXT_LENGTH: usize = 4 * 1_024;
 const MAX_ARGUMENTS: usize = 4_096;
 const MAX_VARIABLES: usize = 1_024;
+/// Maximum grace period of a worker: one hour.
 const MAX_GRACE_MS: u64 = 3_600_000;
 
 /// Collects the faults of one request.
 struct Faults(Problem);
 
 impl Faults {
-    /// `what` is the kind of the request, for the message.
-    fn new(what: &str) -> Self {
-        Self(Problem::new(Code::Invalid, format!("invalid {what}")))
+    /// `request_kind` is part of the message.
+    fn new(request_kind: &str) -> Self {
+        Self(Problem::new(
+            Code::Invalid,
+            format!("invalid {request_kind}"),
+        ))
     }
 
     fn check(&mut self, is_valid: bool, pointer: &str, detail: &str) {
@@ -68,7 +74,7 @@ fn size_range() -> String {
 }
 
 /// Validates a request to create a pool.
-pub fn create_pool(
+pub fn validate_pool(
     request: PoolOrder,
     caller: &Caller,
     key_digest: RequestDigest,
@@ -105,7 +111,7 @@ pub fn create_pool(
 
 fn check_pool_order(request: &PoolOrder, user: Option<&UserName>) -> Result<(), Problem> {
     let mut faults = Faults::new("pool");
-    let has_name = !request.job_id.trim().is_empty() && request.job_id.len() <= 256;
+    let has_name = !request.job_id.trim().is_empty() && request.job_id.len() <= MAX_JOB_ID_LENGTH;
     faults.check(has_name, "/job_id", "must be a name of 1 to 256 bytes");
     let size = valid_size(request.initial_size);
     faults.check(size.is_some(), "/initial_size", &size_range());
@@ -189,7 +195,7 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
 }
 
 /// Validates the request of an owner to connect.
-pub fn owner_connect(request: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
+pub fn validate_connect(request: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
     let mut faults = Faults::new("owner");
     let detail = format!("must be at most {MAX_EPOCH}");
     faults.check(request.epoch <= MAX_EPOCH, "/epoch", &detail);
@@ -211,7 +217,7 @@ fn is_valid_text(text: &str) -> bool {
 }
 
 /// Validates a change of size.
-pub fn size_request(request: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
+pub fn validate_size(request: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
     let mut faults = Faults::new("size");
     let size = valid_size(request.size);
     faults.check(size.is_some(), "/size", &size_range());
@@ -236,8 +242,11 @@ fn if_match_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 }
 
 /// Returns the caller: an owner with its epoch and connection, or an operator.
-pub fn pool_caller(sender: &Sender, pool: &WorkId) -> Result<PoolCaller, Problem> {
-    let Sender { caller, headers } = sender;
+pub fn pool_caller(
+    caller_with_headers: &CallerWithHeaders,
+    pool: &WorkId,
+) -> Result<PoolCaller, Problem> {
+    let CallerWithHeaders { caller, headers } = caller_with_headers;
     if !caller.owns(pool.as_str()) {
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
         return Ok(PoolCaller::Operator);
@@ -249,8 +258,11 @@ pub fn pool_caller(sender: &Sender, pool: &WorkId) -> Result<PoolCaller, Problem
 }
 
 /// Returns the pool and the caller of a change.
-pub fn pool_call(sender: &Sender, pool: WorkId) -> Result<PoolCall, Problem> {
-    let caller = pool_caller(sender, &pool)?;
+pub fn pool_call(
+    caller_with_headers: &CallerWithHeaders,
+    pool: WorkId,
+) -> Result<PoolCall, Problem> {
+    let caller = pool_caller(caller_with_headers, &pool)?;
     Ok(PoolCall { pool, caller })
 }
 

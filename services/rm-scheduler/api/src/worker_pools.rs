@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
-/// Header: the epoch of the owner, which grows with every change of its leader.
+/// Header with the epoch of the owner. The epoch grows with every change of the leader of the
+/// owner.
 pub const OWNER_EPOCH: &str = "x-owner-epoch";
-/// Header: the number of the connection, from the answer that made it.
+/// Header with the number of the connection, which the owner gets when it connects.
 pub const CONNECTION: &str = "x-connection";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -27,12 +28,13 @@ pub enum PoolMode {
 /// Modes that a request may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum AskedMode {
+#[schema(as = AskedMode)]
+pub enum RequestedMode {
     Managed,
     Standalone,
 }
 
-/// `POST /v1/pools`
+/// Request of `POST /v1/pools`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOrder {
@@ -40,7 +42,7 @@ pub struct PoolOrder {
     #[schema(max_length = 256, pattern = "\\S")]
     pub job_id: String,
     #[serde(default)]
-    #[schema(value_type = AskedMode)]
+    #[schema(value_type = RequestedMode)]
     pub mode: PoolMode,
     /// Workers wanted from the start. Always 0 in standalone mode.
     #[serde(default)]
@@ -71,7 +73,7 @@ fn reserved_field_schema() -> Object {
         .schema_type(Type::Boolean)
         .enum_values(Some([false]))
         .description(Some(
-            "Reserved: the owner's list of workers is the truth, so none of it is ever rejected.",
+            "Reserved. No worker on the list of the owner is ever rejected.",
         ))
         .build()
 }
@@ -102,13 +104,13 @@ pub struct WorkerSpec {
     pub stop_grace_ms: Option<u64>,
 }
 
-/// The answer.
+/// Response of `POST /v1/pools` and of `PUT /v1/pools/{pool}/credentials`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
     pub pool: PoolView,
-    /// Token for the owner, with the scope `owner:<pool>`, valid for seven days. The next one is at
-    /// `PUT /v1/pools/{pool}/credentials`. It is not stored: a repeat with the same Idempotency-Key
-    /// signs another one.
+    /// Token for the owner, with the scope `owner:<pool>`, valid for seven days. The next token is
+    /// at `PUT /v1/pools/{pool}/credentials`. No token is stored, so a repeated request with the
+    /// same Idempotency-Key gets another token.
     pub token: String,
 }
 
@@ -123,32 +125,33 @@ pub struct PoolView {
     pub class: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_spec: Option<WorkerSpec>,
-    /// Workers wanted.
+    /// Number of wanted workers.
     pub designated: u64,
     /// Version of the size, for `If-Match`.
     pub version: u64,
-    /// Requested and not granted.
+    /// Number of workers that are requested and not granted.
     pub requested: u64,
-    /// Granted and not reported by the owner.
+    /// Number of workers that are granted and not reported by the owner.
     pub launching: u64,
-    /// Reported by the owner.
+    /// Number of workers that the owner has reported.
     pub started: u64,
-    /// Given back; the end is awaited.
+    /// Number of workers that are given back and have not ended.
     pub returning: u64,
-    /// Workers of the owner itself, which count nowhere.
+    /// Number of workers that the owner started itself. They count in no other number.
     pub foreign: u64,
-    /// Started and idle on a blocked node: not counted.
+    /// Number of started workers that are idle on a blocked node. They do not count towards the
+    /// size.
     #[serde(default)]
     pub idle_blocked: u64,
     /// `designated` less `started`, `launching` and `requested`, at least 0.
     pub deficit: u64,
     pub failed_so_far: u64,
-    /// Absent: any number.
+    /// Maximum number of failures; absent for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failed: Option<u64>,
     /// Granted part of the size, in thousandths.
     pub progress_milli: u64,
-    /// Requests pause after too many failed starts.
+    /// True while requests pause after too many failed starts.
     pub cooling_down: bool,
     /// Why the oldest request waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +159,7 @@ pub struct PoolView {
     pub owner: OwnerView,
     /// Grows with every restart of the scheduler. The owner must connect again after one.
     pub manager_epoch: u64,
-    /// All workers from before the restart have registered, or are not waited for.
+    /// True once all workers from before the restart have registered, or are no longer awaited.
     pub ready: bool,
     pub status: PoolStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +194,7 @@ pub enum FinalStatus {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnerView {
-    /// The owner is connected.
+    /// True if the owner is connected.
     pub bound: bool,
     /// The highest epoch so far.
     pub epoch: u64,
@@ -211,7 +214,7 @@ pub struct PoolList {
     pub revision: u64,
 }
 
-/// `PUT /v1/pools/{pool}/owner`
+/// Request of `PUT /v1/pools/{pool}/owner`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OwnerOrder {
@@ -226,10 +229,10 @@ pub struct OwnerOrder {
     pub workers: Vec<AllocationId>,
 }
 
-/// The answer.
+/// Response of `PUT /v1/pools/{pool}/owner`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnerConnected {
-    /// For `X-Connection` from now on.
+    /// Number that the owner sends in `X-Connection` from now on.
     pub connection: u64,
     /// Workers of the list that exist and were counted.
     pub accepted: Vec<AllocationId>,
@@ -242,7 +245,7 @@ pub struct OwnerConnected {
     pub pool: PoolView,
 }
 
-/// `PUT /v1/pools/{pool}/size`
+/// Request of `PUT /v1/pools/{pool}/size`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeOrder {
@@ -257,7 +260,7 @@ pub struct SizeOrder {
     pub unwanted: Vec<AllocationId>,
 }
 
-/// The answer.
+/// Response of `PUT /v1/pools/{pool}/size`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SizeAnswer {
     pub size: u64,
@@ -267,13 +270,13 @@ pub struct SizeAnswer {
     pub version: u64,
 }
 
-/// Answer to `POST /v1/pools/{pool}/workers/{worker}/started`, for information only.
+/// Response of `POST /v1/pools/{pool}/workers/{worker}/started`, for information only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StartedAnswer {
     pub known: bool,
 }
 
-/// `PUT /v1/pools/{pool}/idle`
+/// Request of `PUT /v1/pools/{pool}/idle`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleOrder {
@@ -281,15 +284,16 @@ pub struct IdleOrder {
     pub workers: Vec<AllocationId>,
 }
 
-/// The answer.
+/// Response of `PUT /v1/pools/{pool}/idle`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IdleAnswer {
-    /// Idle on a blocked node: not counted, and released only by the owner.
+    /// Workers that are idle on a blocked node. They do not count towards the size, and only the
+    /// owner releases them.
     pub idle_blocked: Vec<AllocationId>,
     pub requested_now: u64,
 }
 
-/// Answer to `POST /v1/pools/{pool}/check`
+/// Response of `POST /v1/pools/{pool}/check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckAnswer {
     pub missing: u64,
@@ -308,7 +312,7 @@ pub enum JobStatus {
     Unknown,
 }
 
-/// `POST /v1/pools/{pool}/stop`
+/// Request of `POST /v1/pools/{pool}/stop`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopOrder {
@@ -344,7 +348,7 @@ pub struct WorkerView {
     /// The owner reported it as idle.
     #[serde(default)]
     pub idle: bool,
-    /// Its node is blocked without evacuation.
+    /// True if the node of the worker is blocked without evacuation.
     #[serde(default)]
     pub marked: bool,
 }

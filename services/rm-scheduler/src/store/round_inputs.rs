@@ -1,4 +1,5 @@
-//! Table `round_inputs`: recorded inputs of rounds, in chains of deltas.
+//! Table `round_inputs`: recorded inputs of rounds. The rounds form chains: the first round of a
+//! chain is stored as a whole, and each later round as a delta.
 
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     }
     let encoded = tokio::time::timeout(ENCODING_TIMEOUT, encoding.encoded).await;
     let Encoded { body, bytes } = if let Ok(encoded) = encoded {
+        // The outer error is a panic of the encoding thread, the inner error is one of
+        // `serde_json`.
         let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
         encoded.map_err(|error| sqlx::Error::Encode(error.into()))?
     } else {
@@ -102,6 +105,7 @@ pub enum StoredInputs {
     NotFound,
 }
 
+/// Finds the recorded round, with the rounds of its chain that it depends on.
 pub async fn find(pool: &PgPool, round: u64) -> Result<StoredInputs, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select later.bytes, later.body from round_inputs later

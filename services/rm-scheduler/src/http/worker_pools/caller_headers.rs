@@ -1,4 +1,5 @@
-//! The sender of a call to a pool. The headers show whether an owner is still the newest one.
+//! Extractor of the caller of a worker pool together with the request headers. The headers contain
+//! the epoch and the connection of an owner, which fence earlier owners.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -7,13 +8,14 @@ use hayward_service::Caller;
 use hayward_service::http::problem::Problem;
 
 /// The caller, and the headers of the request.
-pub struct Sender {
+pub struct CallerWithHeaders {
     pub caller: Caller,
-    /// Contain epoch and connection of an owner, and the version of a size (`If-Match`).
+    /// Headers with the epoch and the connection of an owner, and `If-Match` with the version of a
+    /// size.
     pub headers: HeaderMap,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Sender {
+impl<S: Send + Sync> FromRequestParts<S> for CallerWithHeaders {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

@@ -2,7 +2,7 @@
 //! next one. If the token of an owner has expired, an operator can create another one.
 
 use axum::extract::State;
-use hayward_rm_scheduler_api::pools::PoolCreated;
+use hayward_rm_scheduler_api::worker_pools::PoolCreated;
 use hayward_service::auth::{Issuer, Scope, max_lifetime_ms};
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
@@ -19,8 +19,8 @@ pub fn sign_token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     token.map_err(Problem::internal)
 }
 
-/// Creates a new token for the owner of a pool. The token before stays valid until its end. The
-/// owner of a stopped pool gets one too, so that it can read the last events.
+/// Creates a new token for the owner of a pool. The previous token stays valid until it expires.
+/// The owner of a stopped pool gets a new token too, so that it can read the last events.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/credentials", operation_id = "renew_pool_credentials",
     tag = "pools",

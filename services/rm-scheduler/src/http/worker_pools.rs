@@ -1,10 +1,11 @@
-//! Handlers of `/v1/pools`: create, list and show worker pools. The calls of owners are below.
+//! Handlers of `/v1/pools`: create, list and show worker pools. The handlers for owners of pools
+//! are in [`owner`], [`events`] and [`idle_workers`].
 
+mod caller_headers;
 mod credentials;
 mod events;
-mod idle;
+mod idle_workers;
 mod owner;
-mod sender;
 mod validation;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hayward_publication::Committed;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
 };
 use hayward_service::auth::{Issuer, Scope};
@@ -34,8 +35,10 @@ use crate::error::PoolRefusal;
 
 /// Path of the worker pools.
 const ROUTE: &str = "/v1/pools";
+/// Response header with the revision of a write.
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
+// Refusals that several handlers document in their OpenAPI responses.
 hayward_service::refusals! {
     OwnerOnly = 403, "for the owner only";
     OwnerAndOperators = 403, "for the owner and operators";
@@ -55,7 +58,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(owner::set_pool_size))
         .routes(routes!(owner::worker_started))
         .routes(routes!(owner::remove_worker))
-        .routes(routes!(idle::report_idle_workers))
+        .routes(routes!(idle_workers::report_idle_workers))
         .merge(in_memory::require_keys(
             OpenApiRouter::new()
                 .routes(routes!(owner::check_pool))
@@ -70,7 +73,7 @@ async fn send_command<T: Send + 'static>(
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::WorkerPools(Box::new(command(reply)));
-    flatten(api.handle.ask(command).await?)
+    refusal_to_problem(api.handle.ask(command).await?)
 }
 
 /// Sends a change by the owner or an operator.
@@ -89,11 +92,13 @@ async fn read<T: Send + 'static>(
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::WorkerPools(Box::new(command(reply)));
-    flatten(api.handle.read(command).await?)
+    refusal_to_problem(api.handle.read(command).await?)
 }
 
 /// Converts a refusal to an HTTP problem.
-fn flatten<T>(committed: Committed<Result<T, PoolRefusal>>) -> Result<Committed<T>, Problem> {
+fn refusal_to_problem<T>(
+    committed: Committed<Result<T, PoolRefusal>>,
+) -> Result<Committed<T>, Problem> {
     Ok(Committed {
         value: committed.value?,
         revision: committed.revision,
@@ -138,7 +143,7 @@ pub async fn create_pool(
     caller.require(&[Scope::Operator])?;
     let key_digest = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
     let request_digest = digest_of(&Method::POST, ROUTE, &request)?;
-    let create = validation::create_pool(request, &caller, key_digest, request_digest)?;
+    let create = validation::validate_pool(request, &caller, key_digest, request_digest)?;
     let created = send_command(&api, |reply| PoolCommand::Create(Box::new(create), reply)).await?;
     if dry_run {
         return Ok((StatusCode::OK, Json(created.value.pool)).into_response());
@@ -266,9 +271,10 @@ pub async fn list_pool_workers(
     }
     let (page, listing) = query.page_and_listing(&pool);
     let workers = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
-    let mut all = workers.value;
-    all.retain(|worker| state.is_none_or(|state| worker.state == state));
-    let (page_workers, next_cursor) = page.page(&listing, all, |worker| worker.id.to_string())?;
+    let mut matching = workers.value;
+    matching.retain(|worker| state.is_none_or(|state| worker.state == state));
+    let (page_workers, next_cursor) =
+        page.page(&listing, matching, |worker| worker.id.to_string())?;
     Ok(Json(WorkerList {
         workers: page_workers,
         next_cursor,

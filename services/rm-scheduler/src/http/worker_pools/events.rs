@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use hayward_rm_scheduler_api::pools::{EventList, OWNER_EPOCH};
+use hayward_rm_scheduler_api::worker_pools::{EventList, OWNER_EPOCH};
 use hayward_service::http::problem::Problem;
 use hayward_service::{Json, Path, Query};
 use hayward_vocabulary::WorkId;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
 use super::super::Api;
-use super::sender::Sender;
+use super::caller_headers::CallerWithHeaders;
 use super::{NoPool, NotBound, OtherOwner, require_reader, send_command, validation};
 use crate::command::PoolCommand;
 
@@ -34,8 +34,9 @@ pub struct EventsQuery {
     wait_ms: u64,
 }
 
-/// Reads the events of a pool after a number. An owner that sends its epoch and connection is
-/// fenced by them, and stays bound by asking. It reads a stopped pool to its end.
+/// Reads the events of a pool that are newer than `after`. For an owner that sends its epoch and
+/// its connection, both must be the newest ones, and each request renews the lease of the owner.
+/// The owner may read the events of a stopped pool until it has read the last one.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/events", operation_id = "follow_pool_events", tag = "pools",
     params(
@@ -54,14 +55,15 @@ pub struct EventsQuery {
 )]
 pub async fn follow_pool_events(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<EventList>, Problem> {
-    require_reader(&sender.caller, &pool)?;
-    let is_owner = sender.caller.owns(pool.as_str()) && sender.headers.contains_key(OWNER_EPOCH);
+    require_reader(&caller_with_headers.caller, &pool)?;
+    let is_owner = caller_with_headers.caller.owns(pool.as_str())
+        && caller_with_headers.headers.contains_key(OWNER_EPOCH);
     let caller = is_owner
-        .then(|| validation::pool_caller(&sender, &pool))
+        .then(|| validation::pool_caller(&caller_with_headers, &pool))
         .transpose()?;
     // The lease of an owner must not end during the wait, so the wait is at most half a lease.
     let lease_ms = api.context.settings.pool_owner_lease_ms;

@@ -1,5 +1,5 @@
-//! Calls of a pool owner, some of which operators may make too. An owner sends its epoch with each
-//! call, and the number of its connection once it is connected.
+//! Handlers for the owner of a worker pool. Operators may call some of them too. An owner sends its
+//! epoch with each call, and the number of its connection once it is connected.
 //!
 //! Handlers with [`DryRun`] do not read its value. The committer reads `dry_run` from the query of
 //! the request, and commits nothing. In a dry run the ledger computes only the response
@@ -7,7 +7,7 @@
 
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     CheckAnswer, JobStatus, OwnerConnected, OwnerOrder, PoolView, SizeAnswer, SizeOrder,
     StartedAnswer, StopOrder,
 };
@@ -19,7 +19,7 @@ use hayward_service::{Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::super::Api;
-use super::sender::Sender;
+use super::caller_headers::CallerWithHeaders;
 use super::{
     NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, send_change, send_command,
     validation,
@@ -51,12 +51,14 @@ const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
 )]
 pub async fn connect_owner(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Json(request): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
-    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let connect = validation::owner_connect(request, &sender.headers)?;
+    caller_with_headers
+        .caller
+        .require(&[Scope::Owner(pool.to_string())])?;
+    let connect = validation::validate_connect(request, &caller_with_headers.headers)?;
     let command = |reply| PoolCommand::ConnectOwner {
         pool,
         connect,
@@ -82,11 +84,13 @@ pub async fn connect_owner(
 )]
 pub async fn disconnect_owner(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
 ) -> Result<StatusCode, Problem> {
-    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let epoch = validation::owner_epoch(&sender.headers)?;
+    caller_with_headers
+        .caller
+        .require(&[Scope::Owner(pool.to_string())])?;
+    let epoch = validation::owner_epoch(&caller_with_headers.headers)?;
     send_command(&api, |reply| PoolCommand::DisconnectOwner {
         pool,
         epoch,
@@ -120,13 +124,13 @@ pub async fn disconnect_owner(
 )]
 pub async fn set_pool_size(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(request): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
-    let call = validation::pool_call(&sender, pool)?;
-    let size = validation::size_request(request, &sender.headers)?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
+    let size = validation::validate_size(request, &caller_with_headers.headers)?;
     let size_change = send_change(&api, call, |reply| PoolChange::SetSize(size, reply));
     let response = size_change.await?;
     Ok((
@@ -153,12 +157,14 @@ pub async fn set_pool_size(
 )]
 pub async fn worker_started(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
 ) -> Result<Json<StartedAnswer>, Problem> {
     // Only the owner knows which workers registered (W3).
-    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let call = validation::pool_call(&sender, pool)?;
+    caller_with_headers
+        .caller
+        .require(&[Scope::Owner(pool.to_string())])?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
     let started = |reply| PoolChange::WorkerStarted(worker, reply);
     let known = send_change(&api, call, started).await?;
     Ok(Json(StartedAnswer { known }))
@@ -176,20 +182,20 @@ pub async fn worker_started(
         DryRun,
     ),
     responses(
-        (status = 202, description = "it is on its way out"),
+        (status = 202, description = "the worker was ordered to end"),
         OwnerAndOperators,
-        (status = 404, description = "no such pool, or it knows no such worker: a warning",
+        (status = 404, description = "no such pool, or it has no such worker",
             body = Problem, content_type = "application/problem+json"),
         NotBound, PoolStopped,
     ),
 )]
 pub async fn remove_worker(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
-    let call = validation::pool_call(&sender, pool)?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
     let remove = |reply| PoolChange::RemoveWorker(worker, reply);
     send_change(&api, call, remove).await?;
     Ok(StatusCode::ACCEPTED)
@@ -211,11 +217,11 @@ pub async fn remove_worker(
 )]
 pub async fn check_pool(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<Json<CheckAnswer>, Problem> {
-    let call = validation::pool_call(&sender, pool)?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
     Ok(Json(send_change(&api, call, PoolChange::Check).await?))
 }
 
@@ -240,12 +246,12 @@ pub async fn check_pool(
 )]
 pub async fn stop_pool(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(request): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
-    let call = validation::pool_call(&sender, pool)?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
     if request.message.len() > MAX_MESSAGE_LENGTH {
         let detail = format!("must be at most {MAX_MESSAGE_LENGTH} bytes");
         return Err(Problem::new(Code::Invalid, "the message is too long").at("/message", detail));

@@ -1,5 +1,5 @@
-//! Table `entry`, as written by the publication library: reads published entries that have no table
-//! of their own. These are verdicts, facts, machines and clearings.
+//! Reads the entries of publications that have no table of their own in this crate, for example
+//! verdicts and facts. The publication library writes them to its table `entry`.
 
 use std::collections::BTreeMap;
 

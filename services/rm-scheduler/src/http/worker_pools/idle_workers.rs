@@ -1,14 +1,14 @@
 //! Handler of `/v1/pools/{pool}/idle`: the owner reports its idle workers.
 
 use axum::extract::State;
-use hayward_rm_scheduler_api::pools::{IdleAnswer, IdleOrder};
+use hayward_rm_scheduler_api::worker_pools::{IdleAnswer, IdleOrder};
 use hayward_service::auth::Scope;
 use hayward_service::http::problem::Problem;
 use hayward_service::{Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::super::Api;
-use super::sender::Sender;
+use super::caller_headers::CallerWithHeaders;
 use super::{NoPool, NotBound, OwnerOnly, PoolStopped, send_change, validation};
 use crate::command::PoolChange;
 
@@ -30,13 +30,15 @@ use crate::command::PoolChange;
 )]
 pub async fn report_idle_workers(
     State(api): State<Api>,
-    sender: Sender,
+    caller_with_headers: CallerWithHeaders,
     Path(pool): Path<WorkId>,
     Json(request): Json<IdleOrder>,
 ) -> Result<Json<IdleAnswer>, Problem> {
     // Only the owner knows what its workers do.
-    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let call = validation::pool_call(&sender, pool)?;
+    caller_with_headers
+        .caller
+        .require(&[Scope::Owner(pool.to_string())])?;
+    let call = validation::pool_call(&caller_with_headers, pool)?;
     let idle = request.workers.into_iter().collect();
     let report = send_change(&api, call, |reply| PoolChange::ReportIdle(idle, reply));
     Ok(Json(report.await?))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_api::worker_pools::{EventKind, PoolEvent, WorkerSpec};
 use hayward_rm_scheduler_worker_pools::{Final, Mode, Pool, Rules, State, Stopped, Worker};
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ struct PoolRow {
 
 /// The column `body` of a pool.
 #[derive(Serialize, Deserialize)]
-struct Body {
+struct PoolBody {
     user: UserName,
     #[serde(default)]
     class: Option<String>,
@@ -50,7 +50,7 @@ impl PoolRow {
 
 impl PoolRows {
     /// Returns the number of row changes.
-    pub fn weight(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.pools.len() + self.workers.len() + self.events.len() + self.removed.len()
     }
 
@@ -100,7 +100,7 @@ impl PoolRows {
 
 async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error> {
     let PoolRow { description, pool } = row;
-    let body = to_json(&Body {
+    let body = to_json(&PoolBody {
         user: description.user.clone(),
         class: description.class.clone(),
         spec: description.spec.clone(),
@@ -157,11 +157,12 @@ async fn write_workers(
     if workers.is_empty() {
         return Ok(());
     }
-    let keys = |present: bool| {
-        let chosen = workers
+    // Returns the pools and ids of the workers to write, or of the workers to delete.
+    let keys = |to_write: bool| {
+        let selected = workers
             .iter()
-            .filter(move |(_, worker)| worker.is_some() == present);
-        let pairs = chosen.map(|((pool, id), _)| (pool.to_string(), id.to_string()));
+            .filter(move |(_, worker)| worker.is_some() == to_write);
+        let pairs = selected.map(|((pool, id), _)| (pool.to_string(), id.to_string()));
         pairs.unzip::<String, String, Vec<_>, Vec<_>>()
     };
     let (pools, ids) = keys(false);
@@ -218,25 +219,25 @@ async fn write_events(
         return Ok(());
     }
     let pools: Vec<String> = events.iter().map(|(pool, _)| pool.to_string()).collect();
-    let all = || events.iter().map(|(_, event)| event);
-    let seqs: Vec<i64> = all().map(|event| signed(event.seq)).collect();
-    let kinds: Vec<String> = all()
+    let pool_events = || events.iter().map(|(_, event)| event);
+    let sequence_numbers: Vec<i64> = pool_events().map(|event| signed(event.seq)).collect();
+    let kinds: Vec<String> = pool_events()
         .map(|event| to_json(&event.kind))
         .collect::<Result<_, _>>()?;
-    let workers = all().map(|event| event.worker_id.as_ref().map(ToString::to_string));
+    let workers = pool_events().map(|event| event.worker_id.as_ref().map(ToString::to_string));
     let workers: Vec<Option<String>> = workers.collect();
-    let texts: Vec<&str> = all().map(|event| event.text.as_str()).collect();
-    let at: Vec<i64> = all().map(|event| event.at.unix_ms()).collect();
+    let texts: Vec<&str> = pool_events().map(|event| event.text.as_str()).collect();
+    let times: Vec<i64> = pool_events().map(|event| event.at.unix_ms()).collect();
     sqlx::query!(
         "insert into pool_event (pool_id, seq, kind, worker_id, text, at_ms)
          select * from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
                               $6::bigint[])",
         &pools,
-        &seqs,
+        &sequence_numbers,
         &kinds,
         &workers as &[Option<String>],
         &texts as &[&str],
-        &at
+        &times
     )
     .execute(&mut *tx)
     .await?;
@@ -244,7 +245,7 @@ async fn write_events(
         "delete from pool_event using unnest($1::text[], $2::bigint[]) as new (pool, seq)
           where pool_id = new.pool and pool_event.seq <= new.seq - $3",
         &pools,
-        &seqs,
+        &sequence_numbers,
         i64::try_from(MAX_EVENTS).unwrap_or(i64::MAX)
     )
     .execute(tx)
@@ -280,7 +281,7 @@ pub async fn load(
     .fetch_all(&mut *tx)
     .await?;
     for row in rows {
-        let body: Body = from_json(&row.body)?;
+        let body: PoolBody = from_json(&row.body)?;
         let id: WorkId = parse_name(row.id)?;
         let description = PoolDescription {
             id: id.clone(),
@@ -410,6 +411,6 @@ where
     T::try_from(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn unreadable(what: &str, text: &str) -> sqlx::Error {
-    sqlx::Error::Decode(format!("{what} {text:?} does not read").into())
+fn unreadable(column: &str, text: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("{column} {text:?} does not read").into())
 }

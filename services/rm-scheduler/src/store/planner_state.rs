@@ -1,23 +1,23 @@
-//! Table `carried`: the state that a round passes to the next one, and further state of rounds.
+//! Table `carried`: state of the planner that survives a restart.
 
 use sqlx::PgConnection;
 
 use super::{from_json, to_json};
-use crate::model::{CarriedKey, CarriedRow, CarriedRows};
+use crate::model::{PlannerStateKey, PlannerStateRow, PlannerStateRows};
 
-pub async fn load(tx: &mut PgConnection) -> Result<CarriedRows, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<PlannerStateRows, sqlx::Error> {
     sqlx::query!(r#"select body::text as "body!" from carried"#)
         .fetch_all(tx)
         .await?
         .into_iter()
         .map(|row| {
-            let row: CarriedRow = from_json(&row.body)?;
+            let row: PlannerStateRow = from_json(&row.body)?;
             Ok((row.key(), row))
         })
         .collect()
 }
 
-pub async fn upsert(tx: &mut PgConnection, rows: &CarriedRows) -> Result<(), sqlx::Error> {
+pub async fn upsert(tx: &mut PgConnection, rows: &PlannerStateRows) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub async fn upsert(tx: &mut PgConnection, rows: &CarriedRows) -> Result<(), sql
     .map(drop)
 }
 
-pub async fn delete(tx: &mut PgConnection, keys: &[CarriedKey]) -> Result<(), sqlx::Error> {
+pub async fn delete(tx: &mut PgConnection, keys: &[PlannerStateKey]) -> Result<(), sqlx::Error> {
     if keys.is_empty() {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub async fn delete(tx: &mut PgConnection, keys: &[CarriedKey]) -> Result<(), sq
     .map(drop)
 }
 
-fn split_keys<'a>(keys: impl Iterator<Item = &'a CarriedKey>) -> (Vec<String>, Vec<String>) {
+fn split_keys<'a>(keys: impl Iterator<Item = &'a PlannerStateKey>) -> (Vec<String>, Vec<String>) {
     keys.map(|(kind, name)| ((*kind).to_owned(), name.clone()))
         .unzip()
 }
