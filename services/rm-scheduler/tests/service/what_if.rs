@@ -7,7 +7,7 @@ use hayward_publication::Update;
 use hayward_rm_scheduler_api::node_publications::BlockerReason;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::what_if::{Forecast, VacatedProcess, NewNodes, Submission, WhatIf};
+use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, VacatedProcess, WhatIf};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
