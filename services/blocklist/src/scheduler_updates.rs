@@ -4,7 +4,7 @@
 use hayward_blocklist_domain as domain;
 use hayward_publication::{Batch, Change, Moment, Update};
 use hayward_rm_scheduler_api::node_publications::{
-    CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
+    CLEARINGS, ClearingEntry, FAILURES, FactEntry, FactKind, MACHINES, MachineEntry,
 };
 
 use crate::ledger::Ledger;
@@ -64,13 +64,13 @@ impl Ledger {
     }
 }
 
-fn to_domain_kind(what: What) -> Option<domain::FactKind> {
+fn to_domain_kind(what: FactKind) -> Option<domain::FactKind> {
     match what {
-        What::Failed => Some(domain::FactKind::Failure),
-        What::Worked => Some(domain::FactKind::Success),
-        What::Silenced => Some(domain::FactKind::LostContact),
-        What::Heard => Some(domain::FactKind::Contact),
-        What::Unknown => None,
+        FactKind::Failed => Some(domain::FactKind::Failure),
+        FactKind::Worked => Some(domain::FactKind::Success),
+        FactKind::Silenced => Some(domain::FactKind::LostContact),
+        FactKind::Heard => Some(domain::FactKind::Contact),
+        FactKind::Unknown => None,
     }
 }
 

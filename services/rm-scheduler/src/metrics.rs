@@ -464,9 +464,9 @@ mod tests {
     fn wire_names_are_those_of_the_metric_catalogue() {
         for reason in [
             WaitReason::ZeroShare,
-            WaitReason::KeptApart,
+            WaitReason::AntiAffinity,
             WaitReason::NotAuthorised,
-            WaitReason::OutsidePlanner,
+            WaitReason::ExternalPlanner,
             WaitReason::Satisfied,
         ] {
             assert!(catalogue::REASON.allows(&wire_name(&reason)), "{reason:?}");

@@ -33,7 +33,7 @@ pub struct Feed {
     pub service: &'static str,
     pub kinds: &'static [Kind],
     /// Roles that may use the route, as the row for `follow_changes`.
-    pub admitted: RouteRoles,
+    pub roles: RouteRoles,
 }
 
 /// One kind of objects.

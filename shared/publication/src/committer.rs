@@ -203,18 +203,18 @@ impl<C: Send + 'static> Handle<C> {
     ///
     /// # Errors
     /// If this replica does not lead, the queue is full, or the commit failed.
-    pub async fn ask<T: Send + 'static>(
+    pub async fn execute<T: Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
-        self.ask_if(None, command).await
+        self.execute_if(None, command).await
     }
 
-    /// Sends a command like [`Self::ask`] if the entry still has this generation (A5).
+    /// Sends a command like [`Self::execute`] if the entry still has this generation (A5).
     ///
     /// # Errors
-    /// Same as [`Self::ask`]. `Changed` if the entry has another generation.
-    pub async fn ask_if<T: Send + 'static>(
+    /// Same as [`Self::execute`]. `Changed` if the entry has another generation.
+    pub async fn execute_if<T: Send + 'static>(
         &self,
         if_generation: Option<Generation>,
         command: impl FnOnce(Reply<T>) -> C,
@@ -227,7 +227,7 @@ impl<C: Send + 'static> Handle<C> {
     /// of this process (R9).
     ///
     /// # Errors
-    /// Same as [`Self::ask`].
+    /// Same as [`Self::execute`].
     pub async fn read<T: Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,

@@ -30,7 +30,7 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
         Box::pin(async {
             let (waiting, limit) = self.handle.backlog();
             let queue = queue_bound(waiting, limit);
-            let response = self.handle.ask(self.command).await?;
+            let response = self.handle.execute(self.command).await?;
             let mut report = response.value;
             report.bounds.push(queue);
             report.bounds.extend(descriptor_bound(open_descriptors()));

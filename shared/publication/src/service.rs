@@ -172,7 +172,7 @@ impl<C: Send + 'static> Service<C> {
         let handle = self.handle.clone();
         let absorb = move |update| {
             let handle = handle.clone();
-            async move { handle.ask(|reply| command(update, reply)).await }
+            async move { handle.execute(|reply| command(update, reply)).await }
         };
         let (client, publisher) = (neighbour.clone(), self.publisher());
         tokio::spawn(follow(source, client, publisher, self.background(), absorb));

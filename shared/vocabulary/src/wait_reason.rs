@@ -32,7 +32,8 @@ pub enum WaitReason {
     /// Every node that could hold it is blocked.
     AllBlocked,
     /// All free space is where its active process or its standby is.
-    KeptApart,
+    #[serde(rename = "kept_apart")]
+    AntiAffinity,
     /// It starts: until the first process has shown its speed, the initialisation cap limits it.
     InitializationCap,
     /// It has its share; the rest belongs to others.
@@ -60,7 +61,8 @@ pub enum WaitReason {
     /// The free space is reserved for work that has waited longer.
     NodesReserved,
     /// The external planner of its pool did not place it, did not respond, or was refused.
-    OutsidePlanner,
+    #[serde(rename = "outside_planner")]
+    ExternalPlanner,
     /// A reason of a newer scheduler. The planner never gives it.
     #[serde(other)]
     Unknown,

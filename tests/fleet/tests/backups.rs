@@ -268,7 +268,10 @@ async fn read_stale<T: serde::de::DeserializeOwned>(
     path: &str,
 ) -> T {
     let client = fleet.client(service, "operator");
-    let response = client.call(Method::GET, path).answer::<T>().await;
+    let response = client
+        .call(Method::GET, path)
+        .send_for_response::<T>()
+        .await;
     let response = response.unwrap_or_else(|error| panic!("{service}{path}: {error}"));
     assert_eq!(
         response.headers["hayward-stale"], "went_back",

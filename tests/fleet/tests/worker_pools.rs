@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     FinalStatus, PoolCreated, PoolMode, PoolOrder, PoolView, StopOrder, WorkerSpec,
 };
 use hayward_service::Client;

@@ -29,7 +29,7 @@ pub async fn show_evidence(
     let node = id.clone();
     let evidence = app
         .handle
-        .ask(|reply| Command::ShowEvidence { node, reply })
+        .execute(|reply| Command::ShowEvidence { node, reply })
         .await?;
     let evidence = evidence.value.map(Json);
     evidence.ok_or_else(|| Problem::not_found(format!("node {id}")))

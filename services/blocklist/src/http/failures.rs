@@ -197,7 +197,7 @@ pub async fn report_failures(
     let facts = report.into_facts(require_reporter(&caller)?)?;
     let committed = app
         .handle
-        .ask(|reply| Command::ReportFailures(facts, reply))
+        .execute(|reply| Command::ReportFailures(facts, reply))
         .await?;
     let answer = FailureAnswer {
         items: committed.value,

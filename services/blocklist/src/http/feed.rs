@@ -15,5 +15,5 @@ pub const FEED: Feed = Feed {
         visible_to: Visibility::Everyone,
         show: show_unchanged,
     }],
-    admitted: route_roles::ROUTE_ROLES,
+    roles: route_roles::ROUTE_ROLES,
 };

@@ -54,7 +54,7 @@ pub async fn add_single(
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let committed = app
         .handle
-        .ask(|reply| Command::AddBlocks(requests, reply))
+        .execute(|reply| Command::AddBlocks(requests, reply))
         .await?;
     let results = committed
         .value
@@ -150,7 +150,7 @@ pub async fn add_blocks(
     };
     let committed = app
         .handle
-        .ask(|reply| Command::AddBlocks(requests, reply))
+        .execute(|reply| Command::AddBlocks(requests, reply))
         .await?;
     let (revision, results) = (committed.revision, committed.value?);
     let count = |outcome: BlockOutcome, stale: bool| {
@@ -294,7 +294,7 @@ pub async fn remove_block(
     };
     let committed = app
         .handle
-        .ask(|reply| Command::RemoveBlock(request, reply))
+        .execute(|reply| Command::RemoveBlock(request, reply))
         .await?;
     committed.value?;
     Ok((StatusCode::NO_CONTENT, revision_header(committed.revision)))

@@ -163,7 +163,7 @@ impl BlockTarget {
         };
         let committed = app
             .handle
-            .ask(|reply| Command::RemoveBlock(request, reply))
+            .execute(|reply| Command::RemoveBlock(request, reply))
             .await?;
         committed.value?;
         Ok((StatusCode::NO_CONTENT, revision_header(committed.revision)))

@@ -53,7 +53,7 @@ pub async fn set_strategy(
     let caller_name = caller.name.clone();
     let committed = app
         .handle
-        .ask(|reply| Command::SetStrategy {
+        .execute(|reply| Command::SetStrategy {
             strategy,
             caller_name,
             reply,

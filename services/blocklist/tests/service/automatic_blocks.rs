@@ -8,7 +8,7 @@ use hayward_blocklist::Settings;
 use hayward_blocklist_api::{
     BlockEntry, BlockEvent, BlockHistory, ChangeKind, ChangeReason, StrategyView,
 };
-use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, FactKind};
 use hayward_testkit::until;
 use serde_json::json;
 
@@ -273,7 +273,7 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
         attempt_fact(
             &format!("alc_{node}"),
             node,
-            What::Failed,
+            FactKind::Failed,
             Some("read_only_fs"),
         )
     };
@@ -405,7 +405,8 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
 async fn a_fault_of_the_user_blocks_no_node() {
     let fixture = fixture_with_strategy(settings(), 600_000).await;
     fixture.set_strategy("failure-count", json!({})).await;
-    let failure = |number: u32| attempt_fact(&format!("alc_{number}"), "n1", What::Failed, None);
+    let failure =
+        |number: u32| attempt_fact(&format!("alc_{number}"), "n1", FactKind::Failed, None);
     fixture
         .scheduler
         .publish_facts(&(0..6).map(failure).collect::<Vec<_>>());

@@ -18,7 +18,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
         .call(Method::PUT, path)
         .query("dry_run", true)
         .body(&body);
-    let dry_run = dry_run.answer::<BlockAnswer>().await.unwrap();
+    let dry_run = dry_run.send_for_response::<BlockAnswer>().await.unwrap();
     assert_eq!(
         (dry_run.status.as_u16(), dry_run.body.outcome),
         (200, BlockOutcome::Added)
@@ -39,7 +39,14 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
     // The request succeeds at the revision of the dry run, and fails at an older one.
     let accepted = operator.call(Method::PUT, path).body(&body);
     let accepted = accepted.header(IF_REVISION, &revision.to_string());
-    assert_eq!(accepted.answer::<BlockAnswer>().await.unwrap().status, 201);
+    assert_eq!(
+        accepted
+            .send_for_response::<BlockAnswer>()
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     let outdated = operator
         .call(Method::DELETE, path)
         .header(IF_REVISION, &revision.to_string());

@@ -1,7 +1,7 @@
 //! A fake rm-scheduler with its three publications.
 
 use hayward_rm_scheduler_api::node_publications::{
-    Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
+    Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, FactKind, MACHINES, MachineEntry,
 };
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::{Feed, start_neighbour};
@@ -72,12 +72,12 @@ pub fn node_entry(name: &str, ready: bool) -> (String, MachineEntry) {
 
 /// Creates the fact of a launch that failed because of the node.
 pub fn failed_launch(id: &str, node: &str) -> (String, FactEntry) {
-    attempt_fact(id, node, What::Failed, Some("runtime_down"))
+    attempt_fact(id, node, FactKind::Failed, Some("runtime_down"))
 }
 
 /// Creates the fact of a successful attempt.
 pub fn succeeded_attempt(id: &str, node: &str) -> (String, FactEntry) {
-    let (key, mut fact) = attempt_fact(id, node, What::Worked, None);
+    let (key, mut fact) = attempt_fact(id, node, FactKind::Worked, None);
     let attempt = fact.attempt.as_mut().unwrap();
     attempt.cause = ExitCause::Success;
     attempt.ran = true;
@@ -85,7 +85,12 @@ pub fn succeeded_attempt(id: &str, node: &str) -> (String, FactEntry) {
 }
 
 /// Creates a fact about an attempt on a node.
-pub fn attempt_fact(id: &str, node: &str, what: What, code: Option<&str>) -> (String, FactEntry) {
+pub fn attempt_fact(
+    id: &str,
+    node: &str,
+    what: FactKind,
+    code: Option<&str>,
+) -> (String, FactEntry) {
     let fact = FactEntry {
         node: NodeName::new(node).unwrap(),
         what,

@@ -156,7 +156,7 @@ impl Fixture {
     /// Adds an item. Returns the status and the body of the response.
     pub async fn put_item(&self, item: &BlockRequest) -> (u16, BlockAnswer) {
         let call = self.operator().call(Method::PUT, ITEMS_PATH).body(item);
-        let response = call.answer::<BlockAnswer>().await.unwrap();
+        let response = call.send_for_response::<BlockAnswer>().await.unwrap();
         (response.status.as_u16(), response.body)
     }
 
@@ -170,7 +170,7 @@ impl Fixture {
     pub async fn put_block(&self, target: &str, body: &Value) -> (u16, BlockAnswer) {
         let path = format!("{ROOT_PATH}/{target}");
         let call = self.operator().call(Method::PUT, path).body(body);
-        let response = call.answer::<BlockAnswer>().await.unwrap();
+        let response = call.send_for_response::<BlockAnswer>().await.unwrap();
         (response.status.as_u16(), response.body)
     }
 

@@ -112,7 +112,7 @@ async fn a_removal_honours_if_match() {
     let path = format!("{ROOT_PATH}/nodes/k1");
     let response = operator
         .call(Method::GET, path.as_str())
-        .answer::<BlockView>()
+        .send_for_response::<BlockView>()
         .await
         .unwrap();
     let tag = response.headers[ETAG].to_str().unwrap().to_owned();
@@ -129,7 +129,7 @@ async fn a_removal_honours_if_match() {
     assert_eq!(refusal_status(remove(&tag).await), 412);
     let response = operator
         .call(Method::GET, path.as_str())
-        .answer::<BlockView>()
+        .send_for_response::<BlockView>()
         .await
         .unwrap();
     remove(response.headers[ETAG].to_str().unwrap())

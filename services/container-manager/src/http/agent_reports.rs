@@ -61,7 +61,7 @@ pub async fn report_containers(
         report,
     };
     let command = |reply| Command::ApplyReport(report, reply);
-    let committed = api.handle.ask(command).await?;
+    let committed = api.handle.execute(command).await?;
     let revision = committed.revision;
     committed
         .value

@@ -61,7 +61,7 @@ async fn execute<T: Send + 'static>(
     command: impl FnOnce(PlacementReply<T>) -> PlacementCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::Placement(Box::new(command(reply)));
-    let Committed { value, revision } = api.handle.ask(command).await?;
+    let Committed { value, revision } = api.handle.execute(command).await?;
     Ok(Committed {
         value: value?,
         revision,

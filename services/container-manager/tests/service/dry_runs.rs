@@ -21,7 +21,7 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
         call.body(&body)
     };
     let valid = json!({ "processor_id": "0", "destination_host": "n2" });
-    let response = dry_run(&placements, valid).answer::<PlacementView>();
+    let response = dry_run(&placements, valid).send_for_response::<PlacementView>();
     let response = response.await.unwrap();
     assert_eq!(response.status, 200);
     assert_eq!(response.body.processor_id.as_str(), "svc_1.0");
@@ -30,7 +30,14 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
         "/v1/containers/alc_1/moves",
         json!({ "destination_host": "n2" }),
     );
-    assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
+    assert_eq!(
+        moved
+            .send_for_response::<PlacementView>()
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     // A dry run makes the same checks as a submission.
     let unknown_processor = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
     let view: PlacementView = dry_run(&placements, unknown_processor)

@@ -406,7 +406,7 @@ async fn an_unlisted_host_is_refused_at_once() {
         let ann = fixture.client("ann");
         let call = ann.call(Method::POST, format!("{DEPLOYMENT_PATH}/placements"));
         let call = call.query("dry_run", true).body(&unlisted);
-        let view = call.answer::<PlacementView>().await.ok()?.body;
+        let view = call.send_for_response::<PlacementView>().await.ok()?.body;
         (view.status_code == PlacementStatus::BadRequest).then_some(())
     })
     .await;

@@ -39,7 +39,7 @@ async fn run_command<T: Send + 'static>(
 ) -> Result<Committed<T>, Problem> {
     flatten_result(
         app.handle
-            .ask(|reply| Command::ChangeApplication(application, with_reply(command, reply)))
+            .execute(|reply| Command::ChangeApplication(application, with_reply(command, reply)))
             .await?,
     )
 }
@@ -73,7 +73,7 @@ async fn read_applications<T: Send + 'static>(
     let command = |context: &mut CommandContext<'_>| command(context);
     flatten_result(
         app.handle
-            .ask(|reply| Command::ReadApplications(with_reply(command, reply)))
+            .execute(|reply| Command::ReadApplications(with_reply(command, reply)))
             .await?,
     )
 }

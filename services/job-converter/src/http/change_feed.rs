@@ -31,5 +31,5 @@ pub const FEED: Feed = Feed {
             show: show_unchanged,
         },
     ],
-    admitted: route_roles::ROUTE_ROLES,
+    roles: route_roles::ROUTE_ROLES,
 };

@@ -62,7 +62,7 @@ pub async fn change_service(
     });
     let committed = app
         .handle
-        .ask(|reply| Command::ChangeService(change, reply))
+        .execute(|reply| Command::ChangeService(change, reply))
         .await?;
     let result = committed.value?;
     let generation = u64::from(result.version.generation);

@@ -54,7 +54,7 @@ pub async fn create_orchestrator(
     let (name, users, anyone) = (request.name.clone(), request.users.clone(), request.anyone);
     let create =
         |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Create(request, reply)));
-    let committed = app.handle.ask(create).await?;
+    let committed = app.handle.execute(create).await?;
     let view = committed.value?;
     if options.dry_run {
         return Ok((
@@ -187,7 +187,7 @@ pub async fn remove_orchestrator(
     let target = name.clone();
     let remove =
         |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Remove(target, reply)));
-    let committed = app.handle.ask(remove).await?;
+    let committed = app.handle.execute(remove).await?;
     committed.value?;
     if !options.dry_run {
         app.shared.last_maps.write().remove(&name);
@@ -231,7 +231,7 @@ pub async fn put_work_map(
         limits: Limits::default(),
     };
     let put = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::PutMap(put, reply)));
-    let committed = app.handle.ask(put).await?;
+    let committed = app.handle.execute(put).await?;
     let mut answer = committed.value?;
     answer.revision = committed.revision;
     if answer.applied && !options.dry_run {

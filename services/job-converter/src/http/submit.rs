@@ -122,7 +122,7 @@ pub async fn submit_jobs(
     });
     let committed = app
         .handle
-        .ask(|reply| Command::Submit(submit, reply))
+        .execute(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
     let status = if options.dry_run {
@@ -305,7 +305,7 @@ async fn accept(
     });
     let committed = app
         .handle
-        .ask(|reply| Command::Submit(submit, reply))
+        .execute(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
     let mut headers = revision_headers(committed.revision);

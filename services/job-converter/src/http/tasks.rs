@@ -145,7 +145,10 @@ async fn lease(
             runner: runner.clone(),
             request,
         });
-        let committed = app.handle.ask(|reply| Command::Lease(lease, reply)).await?;
+        let committed = app
+            .handle
+            .execute(|reply| Command::Lease(lease, reply))
+            .await?;
         let grant = committed.value?;
         let is_done = grant.done || !grant.leased.is_empty() || next_request.want == 0;
         if is_done

@@ -300,7 +300,7 @@ pub async fn cancel(
     };
     let committed = app
         .handle
-        .ask(|reply| Command::Cancel(command, reply))
+        .execute(|reply| Command::Cancel(command, reply))
         .await?;
     committed.value?;
     let owner = app

@@ -45,14 +45,14 @@ fn set_short_tick(settings: &mut hayward_job_converter::Settings) {
 
 pub async fn put_application(client: &Client, id: &str, body: &Value) -> (u16, ApplicationView) {
     let call = client.call(Method::PUT, format!("/v1/applications/{id}"));
-    let answer = call.body(body).answer().await.unwrap();
+    let answer = call.body(body).send_for_response().await.unwrap();
     (answer.status.as_u16(), answer.body)
 }
 
 pub async fn put_task(client: &Client, id: &str, task: &str, body: &Value) -> (u16, TaskAccepted) {
     let path = format!("/v1/applications/{id}/tasks/{task}");
     let call = client.call(Method::PUT, path);
-    let answer = call.body(body).answer().await.unwrap();
+    let answer = call.body(body).send_for_response().await.unwrap();
     (answer.status.as_u16(), answer.body)
 }
 
@@ -133,7 +133,7 @@ pub async fn transition(client: &Client, path: &str, event: &str) -> TransitionR
     let call = client.call(Method::POST, path);
     let answer = call
         .body(&json!({ "event": event }))
-        .answer::<TransitionResult>()
+        .send_for_response::<TransitionResult>()
         .await;
     let answer = answer.unwrap();
     assert_eq!(answer.status.as_u16(), 202);
@@ -176,7 +176,11 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
     let remove = |id: &str| {
         let path = format!("/v1/applications/{id}");
         let ann = ann.clone();
-        async move { ann.call(Method::DELETE, path).answer::<()>().await }
+        async move {
+            ann.call(Method::DELETE, path)
+                .send_for_response::<()>()
+                .await
+        }
     };
     let (status, problem) = expect_problem(remove("one").await);
     assert_eq!(status, 409);
@@ -238,7 +242,7 @@ async fn an_application_may_name_the_pool_of_its_queue() {
         let call = ann.call(Method::PUT, "/v1/applications/bad");
         let refused = call
             .body(&json!({ "pool": bad }))
-            .answer::<ApplicationView>();
+            .send_for_response::<ApplicationView>();
         let (status, problem) = expect_problem(refused.await);
         assert_eq!(status, 422, "{bad:?}");
         assert_eq!(problem["errors"][0]["pointer"], json!("/pool"));
@@ -264,7 +268,7 @@ async fn a_refused_transition_has_its_reason() {
     assert_eq!(again.state.as_deref(), Some("Completed"));
     let path = "/v1/applications/app/tasks/late";
     let late = ann.call(Method::PUT, path).body(&task_body());
-    let (status, problem) = expect_problem(late.answer::<TaskAccepted>().await);
+    let (status, problem) = expect_problem(late.send_for_response::<TaskAccepted>().await);
     assert_eq!(
         (status, problem["state"].as_str()),
         (409, Some("Completed"))
@@ -277,7 +281,11 @@ async fn a_refused_transition_has_its_reason() {
     assert!(transition(&ann, "bad", "fail").await.applied);
     assert!(transition(&ann, "bad", "fail").await.applied);
     let late = ann.call(Method::PUT, "/v1/applications/bad/tasks/late");
-    let (status, problem) = expect_problem(late.body(&task_body()).answer::<TaskAccepted>().await);
+    let (status, problem) = expect_problem(
+        late.body(&task_body())
+            .send_for_response::<TaskAccepted>()
+            .await,
+    );
     assert_eq!(
         (status, problem["failureCode"].as_str()),
         (409, Some("reported"))
@@ -300,7 +308,7 @@ async fn a_refused_transition_has_its_reason() {
     let missing = ann.call(Method::POST, "/v1/applications/never/transitions");
     let missing = missing
         .body(&json!({ "event": "complete" }))
-        .answer::<TransitionResult>()
+        .send_for_response::<TransitionResult>()
         .await;
     assert_eq!(expect_problem(missing).0, 404);
 }

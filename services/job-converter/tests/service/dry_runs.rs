@@ -22,7 +22,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
     let job = fixture.submit(job_with_tasks(2)).await;
     let (ann, path) = (fixture.user("ann"), format!("/v1/jobs/{}", job.id));
     let dry_run = ann.call(Method::DELETE, &path).query("dry_run", true);
-    let dry_run = dry_run.answer::<WorkView>().await.unwrap();
+    let dry_run = dry_run.send_for_response::<WorkView>().await.unwrap();
     assert_eq!(
         (dry_run.status.as_u16(), dry_run.body.state),
         (200, WorkState::Cancelled)
@@ -100,7 +100,7 @@ async fn a_dry_run_of_a_service_change_changes_nothing() {
     let show = format!("{path}/submission");
     let before = ann
         .call(Method::GET, &show)
-        .answer::<ServiceSubmission>()
+        .send_for_response::<ServiceSubmission>()
         .await
         .unwrap();
     let etag = before.headers["etag"].to_str().unwrap().to_owned();
@@ -119,7 +119,7 @@ async fn a_dry_run_of_a_service_change_changes_nothing() {
 /// Sends the call as a dry run with a new key. Returns the status and the body.
 async fn send_dry_run<T: DeserializeOwned>(call: Call) -> (u16, T) {
     let call = call.query("dry_run", true).idempotency_key(&fresh_key());
-    let answer = call.answer::<T>().await.unwrap();
+    let answer = call.send_for_response::<T>().await.unwrap();
     assert!(answer.headers.contains_key("hayward-revision"));
     (answer.status.as_u16(), answer.body)
 }
@@ -138,7 +138,7 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
     let application_status = || async { refusal(ann.get::<Value>(app).await).0 };
     assert_eq!(application_status().await, 404, "a dry run changes nothing");
 
-    let created = call(Method::PUT, app, body).answer::<ApplicationView>();
+    let created = call(Method::PUT, app, body).send_for_response::<ApplicationView>();
     let created = created.await.unwrap();
     assert_eq!(
         (created.status.as_u16(), &created.headers["location"]),
@@ -216,13 +216,15 @@ async fn a_dry_run_of_an_orchestrator_runs_on_a_copy() {
         "a dry run changes nothing"
     );
 
-    let created = create().idempotency_key(&fresh_key()).answer::<Value>();
+    let created = create()
+        .idempotency_key(&fresh_key())
+        .send_for_response::<Value>();
     let created = created.await.unwrap();
     assert_eq!(created.status.as_u16(), 201);
     let path = "/v1/orchestrators/tides";
     let shown = operator
         .call(Method::GET, path)
-        .answer::<OrchestratorView>();
+        .send_for_response::<OrchestratorView>();
     let shown = shown.await.unwrap();
     assert_eq!(shown.headers["etag"], created.headers["etag"]);
     let tides = fixture.client("tides", &[Scope::Orchestrator("tides".parse().unwrap())]);

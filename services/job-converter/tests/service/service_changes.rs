@@ -338,7 +338,7 @@ async fn a_submission_can_be_read_and_submitted_again() {
         .unwrap();
     let read = ann
         .call(Method::GET, &path)
-        .answer::<ServiceSubmission>()
+        .send_for_response::<ServiceSubmission>()
         .await
         .unwrap();
     assert_eq!(
@@ -353,7 +353,10 @@ async fn a_submission_can_be_read_and_submitted_again() {
             .changed
     );
     let view = ann.call(Method::GET, format!("/v1/services/{id}"));
-    assert_eq!(view.answer::<Value>().await.unwrap().headers[ETAG], "\"2\"");
+    assert_eq!(
+        view.send_for_response::<Value>().await.unwrap().headers[ETAG],
+        "\"2\""
+    );
     let viewer = fixture.client("vic", &[Scope::Viewer]);
     assert_eq!(refusal(viewer.get::<Value>(&path).await).0, 403);
     assert_eq!(

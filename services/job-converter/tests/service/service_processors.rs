@@ -438,7 +438,7 @@ async fn an_unplaceable_standby_has_a_reason_while_its_active_runs() {
     let standby = id.standby(0, 0);
     fixture
         .scheduler
-        .publish_verdict(&standby, WaitReason::KeptApart, false);
+        .publish_verdict(&standby, WaitReason::AntiAffinity, false);
     let (view, deployment) = until("its reason", async || {
         let view = fixture.view(&id).await;
         let deployment = view.deployment.clone()?;

@@ -19,7 +19,7 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
         .call(Method::POST, "/v1/jobs")
         .body(&body)
         .idempotency_key(&key);
-    let first = call.answer::<Submitted>().await.unwrap();
+    let first = call.send_for_response::<Submitted>().await.unwrap();
     assert_eq!(first.status, 201);
     assert_eq!(
         first.headers["location"],
@@ -40,7 +40,7 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
         .call(Method::POST, "/v1/jobs")
         .body(&body)
         .idempotency_key(&key);
-    let again = call.answer::<Submitted>().await.unwrap();
+    let again = call.send_for_response::<Submitted>().await.unwrap();
     assert_eq!(again.body, first.body);
     assert_eq!(again.headers["idempotency-replayed"], "true");
     let other = submit(&ann, "/v1/jobs", &job_with_tasks(4), &key).await;

@@ -74,6 +74,10 @@ async fn a_submission_that_names_groups_itself_is_refused() {
     }
     let call = ann.call(http::Method::PUT, "/v1/applications/app");
     let body = json!({ "queueName": "root.a", "groups": ["ops"] });
-    let refused = call.body(&body).answer::<Value>().await.map(|it| it.body);
+    let refused = call
+        .body(&body)
+        .send_for_response::<Value>()
+        .await
+        .map(|it| it.body);
     assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
 }

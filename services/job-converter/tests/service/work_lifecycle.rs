@@ -35,7 +35,7 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
     let path = format!("/v1/jobs/{}", running.id);
     let answer = ann
         .call(Method::DELETE, path.as_str())
-        .answer::<WorkView>()
+        .send_for_response::<WorkView>()
         .await
         .unwrap();
     assert_eq!(
@@ -53,7 +53,7 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
         .await;
     let again = ann
         .call(Method::DELETE, path)
-        .answer::<WorkView>()
+        .send_for_response::<WorkView>()
         .await
         .unwrap();
     assert_eq!(

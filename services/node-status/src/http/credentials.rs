@@ -50,7 +50,7 @@ pub async fn redeem_enrolment(
         secret_digest,
         reply,
     };
-    app.handle.ask(command).await?.value?;
+    app.handle.execute(command).await?.value?;
     app.secret_attempts.refund();
     Ok((StatusCode::CREATED, Json(mint(&app, &node)?)))
 }

@@ -65,7 +65,7 @@ pub async fn drain_node(
         by,
     };
     let command = |reply| Command::Drain { request, reply };
-    let done = app.handle.ask_if(expected, command).await?;
+    let done = app.handle.execute_if(expected, command).await?;
     Ok((revision_header(done.revision), Json(done.value?)))
 }
 
@@ -93,6 +93,6 @@ pub async fn cancel_drain(
     let by = request.by();
     let node = request.node;
     let command = |reply| Command::CancelDrain { node, by, reply };
-    let done = app.handle.ask_if(expected, command).await?;
+    let done = app.handle.execute_if(expected, command).await?;
     Ok((revision_header(done.revision), Json(done.value?)))
 }

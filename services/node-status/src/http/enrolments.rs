@@ -64,7 +64,7 @@ pub async fn create_enrolment(
     };
     let done = app
         .handle
-        .ask(|reply| Command::Enrol { enrolment, reply })
+        .execute(|reply| Command::Enrol { enrolment, reply })
         .await?;
     let enrolment = Enrolment {
         node,

@@ -87,7 +87,7 @@ pub async fn put_heartbeat(
         digest,
     });
     let command = |reply| Command::Heartbeat { received, reply };
-    Ok(Json(app.handle.ask(command).await?.value?))
+    Ok(Json(app.handle.execute(command).await?.value?))
 }
 
 /// Returns the response to a heartbeat that needs no new judgement, or `None` if it needs one.

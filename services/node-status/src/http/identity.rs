@@ -42,6 +42,6 @@ pub async fn identify_node(
         by,
     };
     let command = |reply| Command::Identify { request, reply };
-    let done = app.handle.ask_if(expected, command).await?;
+    let done = app.handle.execute_if(expected, command).await?;
     Ok((revision_header(done.revision), Json(done.value?)))
 }

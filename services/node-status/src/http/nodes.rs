@@ -181,7 +181,7 @@ pub async fn vary_node(
         by,
     };
     let command = |reply| Command::Vary { request, reply };
-    let done = app.handle.ask_if(expected, command).await?;
+    let done = app.handle.execute_if(expected, command).await?;
     Ok((revision_header(done.revision), Json(done.value?)))
 }
 
@@ -209,7 +209,7 @@ pub async fn remove_node(
     let by = request.by();
     let node = request.node;
     let command = |reply| Command::Remove { node, by, reply };
-    let done = app.handle.ask_if(expected, command).await?;
+    let done = app.handle.execute_if(expected, command).await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision_header(done.revision)))
 }

@@ -24,7 +24,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
         .if_match_any()
         .query("dry_run", true)
         .body(&off);
-    let dry_run = dry_run.answer::<NodeEntry>().await.unwrap();
+    let dry_run = dry_run.send_for_response::<NodeEntry>().await.unwrap();
     assert!(!dry_run.body.takes_work());
     assert_eq!(dry_run.headers["hayward-revision"], before.to_string());
     assert!(fixture.node("n1").await.entry.schedulable);

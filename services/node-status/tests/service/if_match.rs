@@ -16,14 +16,14 @@ async fn a_change_requires_the_version_that_was_read() {
     let (operator, node) = (fixture.operator(), "/v1/nodes/n1");
     let response = operator
         .call(Method::GET, node)
-        .answer::<Value>()
+        .send_for_response::<Value>()
         .await
         .unwrap();
     let tag = response.headers["etag"].to_str().unwrap().to_owned();
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let second_response = operator
         .call(Method::GET, node)
-        .answer::<Value>()
+        .send_for_response::<Value>()
         .await
         .unwrap();
     assert_eq!(
@@ -35,7 +35,10 @@ async fn a_change_requires_the_version_that_was_read() {
         call.body(&json!({ "schedulable": on }))
             .header(IF_MATCH, tag)
     };
-    let response = vary(&tag, false).answer::<NodeEntry>().await.unwrap();
+    let response = vary(&tag, false)
+        .send_for_response::<NodeEntry>()
+        .await
+        .unwrap();
     let revision = response.headers["hayward-revision"].to_str().unwrap();
     assert_eq!(
         refusal_status(vary(&tag, true).send::<NodeEntry>().await),

@@ -22,7 +22,6 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 /// Earlier name of the module.
-pub use worker_pools as pools;
 
 /// Name of the publication; its keys are allocation ids.
 pub const ALLOCATIONS: &str = "allocations";

@@ -19,7 +19,7 @@ pub const CLEARINGS: &str = "clearings";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FactEntry {
     pub node: NodeName,
-    pub what: What,
+    pub what: FactKind,
     pub at: Timestamp,
     /// Absent for facts about the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,8 @@ pub struct FactEntry {
 /// Kind of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+#[schema(as = What)]
+pub enum FactKind {
     /// The attempt failed, without an order to end.
     Failed,
     /// The attempt succeeded, or ran long enough to prove that the node works. This is reported

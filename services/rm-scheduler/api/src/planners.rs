@@ -21,7 +21,7 @@ pub struct PoolPlanning {
     pub kind: PlannerKind,
     /// State of the external planner, if `kind` is `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outside: Option<OutsidePlanner>,
+    pub outside: Option<ExternalPlanner>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -39,7 +39,8 @@ pub enum PlannerKind {
 
 /// State of one external planner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct OutsidePlanner {
+#[schema(as = OutsidePlanner)]
+pub struct ExternalPlanner {
     pub url: String,
     pub timeout_ms: u64,
     /// True while a request has no response.
@@ -117,7 +118,8 @@ pub enum StepRefusal {
     /// The node is blocked for this work.
     Avoided,
     /// Work that must not share a node with this work is on the node.
-    KeptApart,
+    #[serde(rename = "kept_apart")]
+    AntiAffinity,
     NoRoom,
     /// The user is at the limit of non-preemptable space.
     OverAllotment,

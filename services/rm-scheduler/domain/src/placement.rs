@@ -111,7 +111,7 @@ fn no_process_reason(
     }
     Some(match work_state.entitlement {
         0 => Reason::ZeroShare,
-        _ if state.anti_affinity_blocks(work) => Reason::KeptApart,
+        _ if state.anti_affinity_blocks(work) => Reason::AntiAffinity,
         _ => Reason::WaitingForPreemption,
     })
 }

@@ -42,7 +42,7 @@ fn a_fitting_grant_is_accepted_and_an_invalid_one_is_refused_alone() {
     let verdict = &plan.verdicts[&work("job_a")];
     assert_eq!(
         (verdict.reason, verdict.waits),
-        (Reason::OutsidePlanner, false)
+        (Reason::ExternalPlanner, false)
     );
     assert!(
         verdict.detail.contains("refused: node n2 has room"),
@@ -121,7 +121,7 @@ fn anti_affinity_and_allotments_are_respected() {
         requested_grant("svc_a.1", "n1", 1),
     ];
     let plan = fixture.respond(grants, vec![]);
-    assert_eq!(refusals(&plan), [Refusal::KeptApart]);
+    assert_eq!(refusals(&plan), [Refusal::AntiAffinity]);
     assert_eq!(plan.grants.len(), 1);
 
     fixture.add_job("job_fixed", "fixed", 4);

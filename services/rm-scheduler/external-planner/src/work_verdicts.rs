@@ -42,7 +42,7 @@ fn work_verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: Planne
         (Reason::Satisfied, false, detail)
     } else {
         let detail = explain_missing(view.top, work, planner);
-        (Reason::OutsidePlanner, false, detail)
+        (Reason::ExternalPlanner, false, detail)
     };
     Verdict {
         reason,

@@ -167,7 +167,7 @@ fn reason_code(verdict: &Verdict) -> Option<String> {
     }
     let reason = match verdict.reason {
         // Scenarios have no codes for these two reasons.
-        Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
+        Reason::AllBlocked | Reason::AntiAffinity => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap
         | Reason::AtFairShare

@@ -77,7 +77,7 @@ impl SnapshotReads {
         }
         let preview = preview.map(Box::new);
         let committed = handle
-            .ask(|reply| Command::CopyFleet(preview, reply))
+            .execute(|reply| Command::CopyFleet(preview, reply))
             .await?;
         let Some((copy, cost)) = committed.value else {
             let detail = "not all neighbours of the scheduler have answered yet";

@@ -97,7 +97,8 @@ async fn send_and_report(
         outcome,
     };
     // If this scheduler is no longer the leader, the response is dropped.
-    let sent = handle.ask(|reply| Command::ApplyPlannerOutcome(Box::new(planner_outcome), reply));
+    let sent =
+        handle.execute(|reply| Command::ApplyPlannerOutcome(Box::new(planner_outcome), reply));
     if let Err(problem) = sent.await {
         tracing::debug!(?problem, "an answer of an external planner came too late");
     }

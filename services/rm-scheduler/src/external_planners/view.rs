@@ -2,7 +2,7 @@
 
 use hayward_publication::Moment;
 use hayward_rm_scheduler_api::planners::{
-    OutsidePlanner, PlannerAnswer, PlannerFailure, PlannerKind, Planners, PoolPlanning,
+    ExternalPlanner, PlannerAnswer, PlannerFailure, PlannerKind, Planners, PoolPlanning,
     RefusedStep, StepRefusal,
 };
 use hayward_rm_scheduler_domain::plan::external_planner_effects::{
@@ -38,11 +38,11 @@ pub fn list_planners(ledger: &Ledger, moment: &Moment) -> Planners {
     }
 }
 
-fn to_external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
+fn to_external_planner(state: &PlannerState, moment: &Moment) -> ExternalPlanner {
     // Converts a monotonic time. A time in the past becomes the present.
     let wall_time = |at: u64| moment.now.plus_ms(at.saturating_sub(moment.monotonic_ms));
     let asking = state.open_request.is_some();
-    OutsidePlanner {
+    ExternalPlanner {
         url: state.planner.url.clone(),
         timeout_ms: state.planner.timeout_ms,
         asking,
@@ -97,7 +97,7 @@ fn to_step_refusal(refusal: Refusal) -> StepRefusal {
         Refusal::NodeClosed => StepRefusal::NodeClosed,
         Refusal::NotListed => StepRefusal::NotListed,
         Refusal::Avoided => StepRefusal::Avoided,
-        Refusal::KeptApart => StepRefusal::KeptApart,
+        Refusal::AntiAffinity => StepRefusal::AntiAffinity,
         Refusal::NoRoom => StepRefusal::NoRoom,
         Refusal::OverAllotment => StepRefusal::OverAllotment,
         Refusal::UnknownAllocation => StepRefusal::UnknownAllocation,

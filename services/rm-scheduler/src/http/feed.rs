@@ -36,5 +36,5 @@ pub const FEED: Feed = Feed {
             show: show_unchanged,
         },
     ],
-    admitted: route_roles::TABLE,
+    roles: route_roles::TABLE,
 };

@@ -106,7 +106,7 @@ pub async fn set_policy(
     let (dry_run, drop_classes) = (change.dry_run, change.drop_classes);
     let committed = api
         .handle
-        .ask(|reply| Command::SetPolicy(Box::new(change), reply))
+        .execute(|reply| Command::SetPolicy(Box::new(change), reply))
         .await?;
     let mut response = committed.value?;
     if dry_run {

@@ -71,7 +71,7 @@ async fn drained_processes(api: &Api, query: &WhatIf) -> Result<Vec<ProcessOnNod
     }
     let nodes = query.drain.iter().cloned().collect();
     let command = |reply| Command::ProcessesOnNodes(nodes, reply);
-    Ok(api.handle.ask(command).await?.value)
+    Ok(api.handle.execute(command).await?.value)
 }
 
 fn forecast(

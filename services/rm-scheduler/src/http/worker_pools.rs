@@ -73,7 +73,7 @@ async fn send_command<T: Send + 'static>(
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::WorkerPools(Box::new(command(reply)));
-    refusal_to_problem(api.handle.ask(command).await?)
+    refusal_to_problem(api.handle.execute(command).await?)
 }
 
 /// Sends a change by the owner or an operator.

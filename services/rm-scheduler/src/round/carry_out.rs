@@ -289,7 +289,7 @@ impl Ledger {
             }
             // The text of an external planner may change often, so these changes are limited.
             let only_planner_text_changed = |earlier: &VerdictEntry| {
-                let is_external = verdict.reason == Reason::OutsidePlanner;
+                let is_external = verdict.reason == Reason::ExternalPlanner;
                 is_external
                     && published_entries::note(&earlier.detail) == note
                     && has_same_meaning(earlier, &verdict)
@@ -391,7 +391,7 @@ fn changes_something(round: &RoundView) -> bool {
 fn has_same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
     let new_text = || published_entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
-        Reason::OutsidePlanner => earlier.detail == new_text(),
+        Reason::ExternalPlanner => earlier.detail == new_text(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
             words_without_amounts(&earlier.detail).eq(words_without_amounts(&new_text()))
         }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_node_status_api::{Health, NodeEntry};
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::node_publications::{
-    Attempt, FAILURES, FactEntry, MACHINES, MachineEntry, What,
+    Attempt, FAILURES, FactEntry, FactKind, MACHINES, MachineEntry,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_vocabulary::launch::NOT_OFFERED;
@@ -126,7 +126,7 @@ impl FailureEvidence {
         }
     }
 
-    fn newest_time(&self, node: &NodeName, what: What) -> Option<Timestamp> {
+    fn newest_time(&self, node: &NodeName, what: FactKind) -> Option<Timestamp> {
         let of_node = self.by_node.get(node)?;
         let has_kind = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
         of_node.iter().rev().find(has_kind).map(|(at, _)| *at)
@@ -136,16 +136,16 @@ impl FailureEvidence {
     fn follows_a_failure(&self, entry: &AllocationEntry) -> bool {
         let of_node = self.by_node.get(&entry.node).into_iter().flatten();
         let mut before = of_node.take_while(|(at, _)| *at <= entry.granted_at);
-        before.any(|(_, key)| self.facts[key].what == What::Failed)
+        before.any(|(_, key)| self.facts[key].what == FactKind::Failed)
     }
 
     /// Returns true if a success on this node is reported: the first one after a failure, and later
     /// ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
-        let Some(worked) = self.newest_time(node, What::Worked) else {
+        let Some(worked) = self.newest_time(node, FactKind::Worked) else {
             return true;
         };
-        let failed = self.newest_time(node, What::Failed);
+        let failed = self.newest_time(node, FactKind::Failed);
         failed.is_some_and(|failed| failed > worked) || now.ms_since(worked) >= SUCCESS_EVERY_MS
     }
 
@@ -267,8 +267,8 @@ impl Ledger {
         let fact = FactEntry {
             node: entry.node.clone(),
             what: match exit.cause {
-                ExitCause::Success => What::Worked,
-                _ => What::Failed,
+                ExitCause::Success => FactKind::Worked,
+                _ => FactKind::Failed,
             },
             at: moment.now,
             attempt: Some(Attempt {
@@ -323,9 +323,9 @@ impl Ledger {
         let is_silent = |health| matches!(health, Health::Suspect | Health::Lost);
         let is_responsive = |health| matches!(health, Health::Healthy | Health::Quiesced);
         let what = if is_responsive(before.health) && is_silent(now.health) {
-            What::Silenced
+            FactKind::Silenced
         } else if is_silent(before.health) && is_responsive(now.health) {
-            What::Heard
+            FactKind::Heard
         } else {
             return;
         };

@@ -27,7 +27,10 @@ async fn reads_go_on_without_a_leader_and_are_marked_as_stale() {
     fixture.report_went_back();
     let mut refused = BTreeSet::new();
     for path in paths {
-        let answer = operator.call(Method::GET, path).answer::<Value>().await;
+        let answer = operator
+            .call(Method::GET, path)
+            .send_for_response::<Value>()
+            .await;
         match answer {
             Ok(answer) => assert_eq!(answer.headers["hayward-stale"], "went_back", "{path}"),
             Err(error) => {

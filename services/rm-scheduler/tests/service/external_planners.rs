@@ -9,7 +9,7 @@ use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler::replay::Replay;
 use hayward_rm_scheduler_api::load::Load;
-use hayward_rm_scheduler_api::planners::{OutsidePlanner, PlannerKind, Planners, RefusedStep};
+use hayward_rm_scheduler_api::planners::{ExternalPlanner, PlannerKind, Planners, RefusedStep};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::RoundList;
@@ -52,7 +52,7 @@ async fn set_policy(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, C
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     let call = fixture.client("operator").call(Method::PUT, "/v1/policy");
     let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
-    Ok(call.body(policy).answer().await?.body)
+    Ok(call.body(policy).send_for_response().await?.body)
 }
 
 async fn use_planner(fixture: &Fixture, planner: &TestPlanner) {
@@ -85,7 +85,7 @@ async fn until_held(fixture: &Fixture, work: &str, count: usize) -> Allocations 
         .await
 }
 
-async fn planner_state(fixture: &Fixture) -> Option<OutsidePlanner> {
+async fn planner_state(fixture: &Fixture) -> Option<ExternalPlanner> {
     let all: Planners = fixture.client("viewer").get("/v1/planners").await.ok()?;
     let out = all.pools.into_iter().find(|it| it.pool == "out")?;
     out.outside
@@ -95,8 +95,8 @@ async fn planner_state(fixture: &Fixture) -> Option<OutsidePlanner> {
 async fn until_planner(
     fixture: &Fixture,
     what: &str,
-    condition: impl Fn(&OutsidePlanner) -> bool,
-) -> OutsidePlanner {
+    condition: impl Fn(&ExternalPlanner) -> bool,
+) -> ExternalPlanner {
     until(what, async || {
         planner_state(fixture).await.filter(|it| condition(it))
     })
@@ -104,7 +104,7 @@ async fn until_planner(
 }
 
 async fn until_refused(fixture: &Fixture) -> Vec<RefusedStep> {
-    let refuses = |it: &OutsidePlanner| {
+    let refuses = |it: &ExternalPlanner| {
         let last = it.last_answer.as_ref();
         last.is_some_and(|last| last.refusals > 0)
     };

@@ -4,7 +4,7 @@
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, FactKind};
 use hayward_vocabulary::{Exit, ExitCause};
 
 use super::fixture::{Allocations, Fixture, is_staying};
@@ -30,7 +30,7 @@ async fn an_end_without_a_vacate_is_a_fact_that_survives_a_restart() {
     let mut fixture = Fixture::new(&[4]).await;
     let first = submit_one(&fixture, "job_a").await;
     fixture.end(&first, failed_exit(ExitCause::LaunchFailed));
-    let is_failure = |fact: &FactEntry| fact.what == What::Failed;
+    let is_failure = |fact: &FactEntry| fact.what == FactKind::Failed;
     let fact: FactEntry = fixture
         .until_entry("failures", first.id.as_str(), "is a failure", is_failure)
         .await;
@@ -104,7 +104,7 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
         })
         .await;
     fixture.report(&after, ContainerState::Running);
-    let worked = |fact: &FactEntry| fact.what == What::Worked;
+    let worked = |fact: &FactEntry| fact.what == FactKind::Worked;
     let fact = fixture
         .until_entry("failures", after.id.as_str(), "worked", worked)
         .await;
@@ -113,7 +113,7 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     assert!(!facts.contains_key(before.id.as_str()));
     // A later failure counts.
     fixture.end(&after, failed_exit(ExitCause::UserLimit));
-    let is_failure = |fact: &FactEntry| fact.what == What::Failed;
+    let is_failure = |fact: &FactEntry| fact.what == FactKind::Failed;
     fixture
         .until_entry("failures", after.id.as_str(), "is a failure", is_failure)
         .await;
@@ -176,10 +176,10 @@ async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     for health in [Health::Suspect, Health::Lost] {
         silent.health = health;
         fixture.neighbours.nodes.put("n1", &silent);
-        until_fact(What::Silenced).await;
+        until_fact(FactKind::Silenced).await;
     }
     fixture.neighbours.node("n1", 4);
-    until_fact(What::Heard).await;
+    until_fact(FactKind::Heard).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.keys().all(|key| key.starts_with("node/n1/")));
 }

@@ -3,7 +3,7 @@
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::node_publications::{FactEntry, What};
+use hayward_rm_scheduler_api::node_publications::{FactEntry, FactKind};
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Exit, ExitCause, Size};
@@ -43,7 +43,7 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
 
     let first = on_node(&all, "n2").next().unwrap().clone();
     fixture.end(&first, Exit::of(ExitCause::Success, "done"));
-    let worked = |fact: &FactEntry| fact.what == What::Worked;
+    let worked = |fact: &FactEntry| fact.what == FactKind::Worked;
     fixture
         .until_entry("failures", first.id.as_str(), "worked", worked)
         .await;

@@ -28,7 +28,7 @@ async fn set_policy(
         Some(from) => call.header(IF_MATCH, from),
         None => call,
     };
-    call.body(policy).answer().await
+    call.body(policy).send_for_response().await
 }
 
 fn problem_code<T>(outcome: Result<T, ClientError>) -> Option<Code> {
@@ -43,7 +43,7 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
     let read: Response<PolicyView> = fixture
         .client("viewer")
         .call(Method::GET, "/v1/policy")
-        .answer()
+        .send_for_response()
         .await
         .unwrap();
     let etag = read.headers[ETAG].to_str().unwrap().to_owned();

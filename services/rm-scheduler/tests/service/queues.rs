@@ -58,7 +58,7 @@ async fn set_policy(
     let call = fixture.client("operator");
     let call = call.call(Method::PUT, format!("/v1/policy{query}"));
     let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
-    Ok(call.body(policy).answer().await?.body)
+    Ok(call.body(policy).send_for_response().await?.body)
 }
 
 fn faults_of<T>(outcome: Result<T, ClientError>) -> Vec<FieldFault> {

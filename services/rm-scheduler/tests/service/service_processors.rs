@@ -51,7 +51,7 @@ async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
         .submit(&processor_demand("svc_a.0-0", None));
     let active = fixture.report_running("svc_a.0").await;
     let verdict = fixture
-        .until_verdict("svc_a.0-0", WaitReason::KeptApart)
+        .until_verdict("svc_a.0-0", WaitReason::AntiAffinity)
         .await;
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     fixture.restart().await;
@@ -77,7 +77,7 @@ async fn fault_domains_come_from_the_labels_of_nodes() {
     }
     fixture.report_running("svc_a.0").await;
     fixture
-        .until_verdict("svc_a.0-0", WaitReason::KeptApart)
+        .until_verdict("svc_a.0-0", WaitReason::AntiAffinity)
         .await;
     let mut other = node("n3", 4);
     other.labels.insert("rack".to_owned(), "r2".to_owned());

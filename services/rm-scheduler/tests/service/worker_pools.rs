@@ -6,7 +6,7 @@ mod test_owner;
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     CheckAnswer, EventKind, EventList, IdleAnswer, PoolCreated, PoolStatus, PoolView, SizeAnswer,
     StopOrder, WorkerList, WorkerView,
 };
@@ -250,7 +250,7 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
         .unwrap();
     assert_eq!((check.missing, check.requested_now), (0, 0));
     let stop = serde_json::to_value(StopOrder {
-        status: hayward_rm_scheduler_api::pools::JobStatus::Succeeded,
+        status: hayward_rm_scheduler_api::worker_pools::JobStatus::Succeeded,
         message: "done".into(),
     });
     let stop = stop.unwrap();
@@ -276,7 +276,11 @@ async fn a_dry_run_of_size_and_stop_changes_nothing() {
     let operator = fixture.client("operator");
     let dry_run = operator.call(Method::PUT, owner.path("/size"));
     let dry_run = dry_run.query("dry_run", true).body(&json!({ "size": 4 }));
-    let dry_run = dry_run.answer::<SizeAnswer>().await.unwrap().body;
+    let dry_run = dry_run
+        .send_for_response::<SizeAnswer>()
+        .await
+        .unwrap()
+        .body;
     assert_eq!((dry_run.size, dry_run.requested_now), (4, 2));
     let stop = operator.call(Method::POST, owner.path("/stop"));
     let stop = stop.query("dry_run", true).body(&StopOrder::default());
@@ -309,8 +313,14 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
     };
     let without_key = stop("", "enough").send::<PoolView>().await;
     assert_eq!(problem_code(without_key), Code::BadRequest);
-    let first = stop("k", "enough").answer::<PoolView>().await.unwrap();
-    let again = stop("k", "enough").answer::<PoolView>().await.unwrap();
+    let first = stop("k", "enough")
+        .send_for_response::<PoolView>()
+        .await
+        .unwrap();
+    let again = stop("k", "enough")
+        .send_for_response::<PoolView>()
+        .await
+        .unwrap();
     assert_eq!(first.status, again.status);
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!(again.body, first.body);
@@ -318,7 +328,10 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
         problem_code(stop("k", "other").send::<PoolView>().await),
         Code::IdempotencyMismatch
     );
-    let later = stop("l", "enough").answer::<PoolView>().await.unwrap();
+    let later = stop("l", "enough")
+        .send_for_response::<PoolView>()
+        .await
+        .unwrap();
     assert_eq!(later.status, 200, "the pool was already stopped");
 }
 

@@ -60,7 +60,7 @@ struct ChangesState {
 pub fn router(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
     let mut routes = OpenApiRouter::default().routes(routes!(follow_changes));
     describe(routes.get_openapi_mut(), feed);
-    authorize(routes, feed.admitted).with_state(ChangesState { feed, publisher })
+    authorize(routes, feed.roles).with_state(ChangesState { feed, publisher })
 }
 
 /// Adds the kinds of this service to the description.

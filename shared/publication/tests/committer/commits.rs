@@ -75,7 +75,7 @@ async fn send_request(
     let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
     let origin =
         RequestOrigin::from_request(&builder.body(Body::empty()).expect("a request"), Some(ann));
-    origin.scope(handle.ask(command)).await
+    origin.scope(handle.execute(command)).await
 }
 
 fn set_a(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
@@ -150,7 +150,7 @@ async fn a_command_without_dry_run_is_refused_and_not_applied() {
         .uri("/v1/numbers?dry_run=true");
     let origin =
         RequestOrigin::from_request(&request.body(Body::empty()).expect("a request"), None);
-    let refused = origin.scope(handle.ask(Command::Panic)).await;
+    let refused = origin.scope(handle.execute(Command::Panic)).await;
     assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
     set(&handle, "a", 1)
         .await
@@ -165,7 +165,7 @@ async fn a_panic_in_a_command_fails_only_its_batch() {
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     wait_until_leading(&handle).await;
     set(&handle, "a", 1).await.expect("committed");
-    let refused = handle.ask(Command::Panic).await;
+    let refused = handle.execute(Command::Panic).await;
     assert!(
         matches!(refused, Err(CommitError::Unavailable)),
         "{refused:?}"

@@ -95,7 +95,7 @@ async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
         let last = handle.read(Command::Last).await.expect("it was the leader");
         assert_eq!(last.value, Some(2), "the working set is unchanged");
         assert!(matches!(
-            handle.ask(Command::Last).await,
+            handle.execute(Command::Last).await,
             Err(CommitError::WentBack(_))
         ));
         assert!(

@@ -121,7 +121,7 @@ pub async fn set(
     number: u64,
 ) -> Result<Committed<u64>, CommitError> {
     handle
-        .ask(|reply| Command::Set(key.to_owned(), Some(number), reply))
+        .execute(|reply| Command::Set(key.to_owned(), Some(number), reply))
         .await
 }
 

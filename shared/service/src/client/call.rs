@@ -121,11 +121,13 @@ impl Call {
     }
 
     pub async fn send<T: DeserializeOwned>(self) -> Result<T, ClientError> {
-        self.answer().await.map(|response| response.body)
+        self.send_for_response().await.map(|response| response.body)
     }
 
     /// Sends the request like [`Call::send`], and returns the whole response.
-    pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Response<T>, ClientError> {
+    pub async fn send_for_response<T: DeserializeOwned>(
+        mut self,
+    ) -> Result<Response<T>, ClientError> {
         if let Some(error) = self.invalid.take() {
             return Err(ClientError::InvalidRequest(error));
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::planners::{
-    OutsidePlanner, PlannerAnswer, PlannerKind, Planners, PoolPlanning,
+    ExternalPlanner, PlannerAnswer, PlannerKind, Planners, PoolPlanning,
 };
 use hayward_vocabulary::plural;
 
@@ -55,7 +55,7 @@ pub fn render(planners: &Planners, renderer: &Renderer) -> String {
 }
 
 /// Describes the current request to an external planner, its failures and its last answer.
-fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
+fn planner_state(planner: &ExternalPlanner, renderer: &Renderer) -> String {
     let mut text = String::new();
     let request = match (planner.asking, &planner.next_attempt_at) {
         (true, _) => "is being asked".to_owned(),
@@ -144,7 +144,7 @@ mod tests {
             reason: StepRefusal::UnknownNode,
             detail: "there is no node atlantis".into(),
         };
-        let planner = OutsidePlanner {
+        let planner = ExternalPlanner {
             url: "http://127.0.0.1:9000/".into(),
             timeout_ms: 2_000,
             asking: false,
@@ -165,7 +165,7 @@ mod tests {
                 refused: vec![step],
             }),
         };
-        let idle = OutsidePlanner {
+        let idle = ExternalPlanner {
             failures: 0,
             next_attempt_at: None,
             last_answer: None,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     PoolCreated, PoolList, PoolMode, PoolOrder, PoolStatus, PoolView, SizeAnswer, SizeOrder,
     StopOrder, WorkerList, WorkerSpec,
 };

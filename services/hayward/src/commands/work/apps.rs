@@ -70,7 +70,10 @@ pub async fn show_or_remove(session: Session, arg: IdArg) -> anyhow::Result<()> 
 
 async fn remove(client: &Client, arg: &IdArg) -> anyhow::Result<()> {
     let path = format!("/v1/applications/{}?force={}", arg.id, arg.force);
-    client.call(Method::DELETE, path).answer::<()>().await?;
+    client
+        .call(Method::DELETE, path)
+        .send_for_response::<()>()
+        .await?;
     note(&format!("{} is removed", arg.id));
     Ok(())
 }

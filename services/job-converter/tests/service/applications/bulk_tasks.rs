@@ -19,7 +19,9 @@ async fn post_tasks(
     let named = |(id, task): &(&str, Value)| json!({ "id": id, "task": task });
     let tasks: Vec<Value> = tasks.iter().map(named).collect();
     let call = client.call(Method::POST, format!("/v1/applications/{path}"));
-    call.body(&json!({ "tasks": tasks })).answer().await
+    call.body(&json!({ "tasks": tasks }))
+        .send_for_response()
+        .await
 }
 
 fn result_rows(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {

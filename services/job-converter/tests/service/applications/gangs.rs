@@ -223,7 +223,8 @@ async fn a_gang_needs_one_member_less_after_its_owner_completes_a_placeholder() 
     let path = format!("/v1/applications/app/tasks/{placeholder}/transitions");
     let call = fixture.user("bob").call(Method::POST, &path);
     let call = call.body(&json!({ "event": "complete" }));
-    let refused = call.answer::<hayward_job_converter_api::applications::TransitionResult>();
+    let refused =
+        call.send_for_response::<hayward_job_converter_api::applications::TransitionResult>();
     assert_eq!(expect_problem(refused.await).0, 404);
     let result = super::transition(&ann, &format!("app/tasks/{placeholder}"), "complete").await;
     assert_eq!(
@@ -255,7 +256,7 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
     let (status, problem) = expect_problem(
         late.body(&task_body_of_group("g"))
-            .answer::<TaskAccepted>()
+            .send_for_response::<TaskAccepted>()
             .await,
     );
     assert_eq!(
@@ -264,7 +265,10 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     );
     // The id can be used again.
     let path = "/v1/applications/app";
-    ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
+    ann.call(Method::DELETE, path)
+        .send_for_response::<()>()
+        .await
+        .unwrap();
     assert_eq!(put_application(&ann, "app", &gang("", 1)).await.0, 201);
 }
 
@@ -275,7 +279,7 @@ async fn an_invalid_group_is_refused_or_dropped_if_the_request_is_not_strict() {
     let mut body = gang("", 0);
     body["taskGroups"][0]["nodeSelector"] = json!({ "zone": "a" });
     let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-    let (status, problem) = expect_problem(call.answer::<ApplicationView>().await);
+    let (status, problem) = expect_problem(call.send_for_response::<ApplicationView>().await);
     assert_eq!(status, 422);
     let pointers: Vec<&str> = problem["errors"]
         .as_array()
@@ -351,7 +355,7 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
     let (status, problem) = expect_problem(
         late.body(&task_body_of_group("g"))
-            .answer::<TaskAccepted>()
+            .send_for_response::<TaskAccepted>()
             .await,
     );
     assert_eq!(

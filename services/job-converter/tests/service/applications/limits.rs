@@ -27,7 +27,7 @@ async fn excessive_sizes_and_timers_are_refused() {
         ),
     ] {
         let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-        let (status, problem) = expect_problem(call.answer::<ApplicationView>().await);
+        let (status, problem) = expect_problem(call.send_for_response::<ApplicationView>().await);
         assert_eq!(status, 422);
         assert_eq!(problem["errors"][0]["pointer"], json!(pointer));
     }
@@ -35,7 +35,8 @@ async fn excessive_sizes_and_timers_are_refused() {
     let mut large = task_body();
     large["resources"]["memory"] = json!(max);
     let call = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, problem) = expect_problem(call.body(&large).answer::<TaskAccepted>().await);
+    let (status, problem) =
+        expect_problem(call.body(&large).send_for_response::<TaskAccepted>().await);
     assert_eq!(status, 422);
     assert_eq!(problem["errors"][0]["pointer"], json!("/resources/memory"));
 }
@@ -56,12 +57,16 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
     put_task(&ann, "one", "b", &task_body()).await;
     let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
     assert_eq!(
-        expect_problem(call.answer::<ApplicationView>().await).0,
+        expect_problem(call.send_for_response::<ApplicationView>().await).0,
         429
     );
     put_task(&ann, "one", "c", &task_body()).await;
     let call = ann.call(Method::PUT, "/v1/applications/one/tasks/d");
-    let (status, _) = expect_problem(call.body(&task_body()).answer::<TaskAccepted>().await);
+    let (status, _) = expect_problem(
+        call.body(&task_body())
+            .send_for_response::<TaskAccepted>()
+            .await,
+    );
     assert_eq!(status, 429);
     assert_eq!(put_task(&ann, "one", "c", &task_body()).await.0, 200);
     for name in ["a", "b"] {
@@ -96,8 +101,11 @@ async fn the_tasks_of_one_user_are_bounded() {
         }
         let ann = fixture.user("ann");
         let call = ann.call(Method::PUT, "/v1/applications/one/tasks/c");
-        let (status, problem) =
-            expect_problem(call.body(&task_body()).answer::<TaskAccepted>().await);
+        let (status, problem) = expect_problem(
+            call.body(&task_body())
+                .send_for_response::<TaskAccepted>()
+                .await,
+        );
         assert_eq!(status, 429);
         let detail = problem["detail"].as_str().unwrap();
         let limit = "one user may have 2 (`max_user_application_tasks`)";
@@ -116,7 +124,7 @@ async fn the_tasks_of_one_user_are_bounded() {
     let gang = json!({ "taskGroups": [group] });
     let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
     assert_eq!(
-        expect_problem(call.answer::<ApplicationView>().await).0,
+        expect_problem(call.send_for_response::<ApplicationView>().await).0,
         429
     );
     assert_eq!(put_task(&bob, "bobs", "a", &task_body()).await.0, 201);
@@ -125,6 +133,6 @@ async fn the_tasks_of_one_user_are_bounded() {
     assert!(transition(&ann, "one/tasks/a", "complete").await.applied);
     assert_eq!(put_application(&ann, "gang", &gang).await.0, 201);
     let removed = ann.call(Method::DELETE, "/v1/applications/two?force=true");
-    removed.answer::<()>().await.unwrap();
+    removed.send_for_response::<()>().await.unwrap();
     assert_eq!(put_task(&ann, "one", "c", &task_body()).await.0, 201);
 }

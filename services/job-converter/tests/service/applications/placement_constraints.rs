@@ -121,7 +121,7 @@ async fn an_invalid_task_is_refused_with_all_faults() {
     ] {
         let path = format!("/v1/applications/{id}/tasks/t");
         let call = ann.call(Method::PUT, path).body(&body);
-        let (status, problem) = expect_problem(call.answer::<TaskAccepted>().await);
+        let (status, problem) = expect_problem(call.send_for_response::<TaskAccepted>().await);
         let faults = problem["errors"].as_array().unwrap();
         let pointers: Vec<&str> = faults
             .iter()

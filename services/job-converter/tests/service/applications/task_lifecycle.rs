@@ -28,7 +28,7 @@ async fn a_repeated_task_is_not_added_and_an_unknown_one_is_no_error() {
     let unknown = ann.call(Method::PUT, "/v1/applications/none/tasks/1");
     let unknown = unknown
         .body(&task_body())
-        .answer::<serde_json::Value>()
+        .send_for_response::<serde_json::Value>()
         .await;
     assert_eq!(super::expect_problem(unknown).0, 404);
     let remaining = [
@@ -39,7 +39,11 @@ async fn a_repeated_task_is_not_added_and_an_unknown_one_is_no_error() {
     ];
     for (path, remaining) in remaining {
         let path = format!("/v1/applications/{path}");
-        let removed = ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
+        let removed = ann
+            .call(Method::DELETE, path)
+            .send_for_response::<()>()
+            .await
+            .unwrap();
         assert_eq!(removed.status.as_u16(), 204);
         assert_eq!(fixture.application("app").await.tasks.len(), remaining);
     }

@@ -20,7 +20,10 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
     for reserved in ["tg-b-app-g-0000000000", "tr-b-app-0000000000"] {
         let path = format!("/v1/applications/b-app/tasks/{reserved}");
         let call = ann.call(Method::PUT, path).body(&task_body());
-        assert_eq!(expect_problem(call.answer::<TaskAccepted>().await).0, 400);
+        assert_eq!(
+            expect_problem(call.send_for_response::<TaskAccepted>().await).0,
+            400
+        );
     }
     let page: ApplicationList = bob.get("/v1/applications?limit=1").await.unwrap();
     let cursor = page.next_cursor.unwrap();
@@ -35,12 +38,15 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
     let call = ann.call(Method::POST, path);
     let call = call.body(&json!({ "event": "complete" }));
     assert_eq!(
-        expect_problem(call.answer::<TransitionResult>().await).0,
+        expect_problem(call.send_for_response::<TransitionResult>().await).0,
         404
     );
 
     let path = "/v1/applications/b-app";
-    ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
+    ann.call(Method::DELETE, path)
+        .send_for_response::<()>()
+        .await
+        .unwrap();
     let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
     let confirmations = "/v1/allocations/t/confirmations";
     let result: TransitionResult = ann.post(confirmations, &body, None).await.unwrap();
@@ -58,7 +64,10 @@ async fn users_see_their_own_applications_and_operators_see_all() {
     put_application(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
     let bob = fixture.user("bob");
     let call = bob.call(Method::PUT, "/v1/applications/app00001");
-    let refused = call.body(&json!({})).answer::<ApplicationView>().await;
+    let refused = call
+        .body(&json!({}))
+        .send_for_response::<ApplicationView>()
+        .await;
     assert_eq!(expect_problem(refused).0, 409);
     let refused = bob
         .get::<ApplicationView>("/v1/applications/app00001")

@@ -121,7 +121,7 @@ fn an_external_planner_affects_only_its_own_pool() {
     let verdict = &checked_plan(&fixture).verdicts["job_3"];
     assert_eq!(
         (verdict.reason, verdict.waits),
-        (Reason::OutsidePlanner, true)
+        (Reason::ExternalPlanner, true)
     );
     // Only the first grant is valid. The others name a node or work of another planner.
     set_response(

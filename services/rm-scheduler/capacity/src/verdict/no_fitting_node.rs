@@ -81,7 +81,7 @@ impl Search<'_, '_> {
             .filter(|node| self.node_state(**node).fits(self.vector));
         if with_free_space.any(|node| !self.round.satisfies_anti_affinity(self.item, *node)) {
             let detail = "every node with room has others of its group, and it is kept apart";
-            return Explanation::new(Reason::KeptApart, format!("{detail} from them"));
+            return Explanation::new(Reason::AntiAffinity, format!("{detail} from them"));
         }
         let reserved = blocking_reservations(self.round, self.item, self.reserved);
         if !reserved.is_empty() {

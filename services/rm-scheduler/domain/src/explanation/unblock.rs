@@ -141,7 +141,7 @@ impl UnblockFinder {
             Reason::AllBlocked => Unblock::OpenNode {
                 node: find_blocked_node(state, work)?,
             },
-            Reason::KeptApart => match self.nearest(state, work) {
+            Reason::AntiAffinity => match self.nearest(state, work) {
                 Some(nearest) if nearest.lacking_quanta > 0 => free_space_on(state, nearest),
                 _ => Unblock::AddNode { quanta },
             },

@@ -246,11 +246,11 @@ fn explain_waiting(
     }
     let preempts_all_excess = !state.settings.evict_for_somebody;
     if work_state.reserved == 0
-        && wait == Some(Reason::KeptApart)
+        && wait == Some(Reason::AntiAffinity)
         && let Some(apart) = &state.work_record(work).constraints().anti_affinity
     {
         return Explanation::new(
-            Reason::KeptApart,
+            Reason::AntiAffinity,
             Detail::text(anti_affinity_sentence(apart)),
         );
     }

@@ -59,7 +59,7 @@ pub enum Refusal {
     /// The node is blocked for this work.
     Avoided,
     /// Anti-affinity forbids the node, because other work of the group is there.
-    KeptApart,
+    AntiAffinity,
     NoRoom,
     /// The allotment of the user is used up.
     OverAllotment,

@@ -18,7 +18,7 @@ fn without_a_response_nothing_is_granted_and_running_work_continues() {
     let verdict = &plan.verdicts[&work("job_b")];
     assert_eq!(
         (verdict.reason, verdict.waits),
-        (Reason::OutsidePlanner, true)
+        (Reason::ExternalPlanner, true)
     );
     assert_eq!(
         verdict.detail,

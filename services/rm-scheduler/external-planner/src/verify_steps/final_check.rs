@@ -134,7 +134,7 @@ fn to_refusal(fault: &Fault) -> RefusalDetail {
         Fault::OutsidePools { .. } => Refusal::OutsidePool,
         Fault::NotListed(_) => Refusal::NotListed,
         Fault::Avoided(_) => Refusal::Avoided,
-        Fault::NotApart(_) => Refusal::KeptApart,
+        Fault::NotApart(_) => Refusal::AntiAffinity,
         Fault::NoRoom(_) | Fault::WrongGpus { .. } | Fault::WrongSize { .. } => Refusal::NoRoom,
         Fault::TooMany { .. } => Refusal::NotWanted,
         Fault::OverAllotment { .. } => Refusal::OverAllotment,

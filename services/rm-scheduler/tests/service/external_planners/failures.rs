@@ -57,7 +57,7 @@ async fn each_bad_step_is_refused_with_its_reason() {
     let verdict = fixture
         .until_verdict_matches("job_out", "has its reason", has_detail)
         .await;
-    assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+    assert_eq!(verdict.reason, WaitReason::ExternalPlanner);
     let all = fixture.allocations().await;
     assert_eq!(
         (count_held(&all, "job_out"), count_held(&all, "job_in")),
@@ -138,7 +138,7 @@ async fn an_invalid_response_never_affects_running_work_and_is_retried() {
                 .detail
                 .starts_with("external planner of pool out did not answer")
         );
-        assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+        assert_eq!(verdict.reason, WaitReason::ExternalPlanner);
         let shown = until_planner(&fixture, "a failure", |it| it.failures > 0).await;
         assert!(shown.last_failure.unwrap().detail.contains(expected));
         // Withdrawn work leaves as usual, and running work goes on.
@@ -190,7 +190,7 @@ async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_
     let verdict = fixture
         .until_verdict_matches("job_runs", "no program answers", has_detail)
         .await;
-    assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+    assert_eq!(verdict.reason, WaitReason::ExternalPlanner);
     let failing = until_planner(&fixture, "a second failure", |it| it.failures >= 2).await;
     assert!(
         failing.last_answer.is_none(),

@@ -4,7 +4,7 @@
 use hayward_blocklist_api::BlockKind;
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     EventKind, FinalStatus, PoolMode, PoolOrder, PoolStatus, PoolView, WorkerList,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};

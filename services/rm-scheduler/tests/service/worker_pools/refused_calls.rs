@@ -1,7 +1,7 @@
 //! Tests of permissions on worker pools, and of invalid and late calls. A refused call names the
 //! fault and changes nothing (WP-7).
 
-use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
+use hayward_rm_scheduler_api::worker_pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
 use hayward_service::client::ClientError;
 use hayward_service::{Code, Listing};
 use hayward_vocabulary::AllocationId;

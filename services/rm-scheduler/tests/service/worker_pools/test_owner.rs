@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::AllocationEntry;
-use hayward_rm_scheduler_api::pools::{
+use hayward_rm_scheduler_api::worker_pools::{
     EventKind, EventList, OwnerConnected, OwnerOrder, PoolCreated, PoolMode, PoolOrder, PoolView,
     SizeAnswer, StartedAnswer, WorkerSpec,
 };
@@ -98,9 +98,9 @@ impl Owner {
         let call = call.header(header("x-owner-epoch"), &self.epoch.to_string());
         let call = call.header(header("x-connection"), &self.connection.to_string());
         if body.is_null() {
-            call.answer().await
+            call.send_for_response().await
         } else {
-            call.body(body).answer().await
+            call.body(body).send_for_response().await
         }
     }
 

@@ -87,7 +87,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "lost",
     ];
     let mut table = Table::new(header).align_right(&[0, 4, 7]);
-    let share_row = |left: &Leaves, right: &VacatedProcess| {
+    let share_row = |left: &VacatedProcess, right: &VacatedProcess| {
         (left.round, &left.work, &left.node) == (right.round, &right.work, &right.node)
             && left.reason == right.reason
             && (&left.beneficiary, &left.for_user) == (&right.beneficiary, &right.for_user)

@@ -116,7 +116,7 @@ async fn publish_repeatedly(handle: Handle<PublishNumber>, caller: u64, end: Ins
             number: commits,
             reply,
         };
-        if handle.ask(command).await.is_ok() {
+        if handle.execute(command).await.is_ok() {
             commits += 1;
         }
     }

@@ -148,7 +148,7 @@ async fn read_status(client: anyhow::Result<Client>) -> Fact<(Status, Option<i64
         let call = client
             .call(Method::GET, "/v1/status")
             .timeout(STATUS_TIMEOUT);
-        let response = call.answer::<Status>().await?;
+        let response = call.send_for_response::<Status>().await?;
         let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(0);
         let date = response.date();
         Ok((

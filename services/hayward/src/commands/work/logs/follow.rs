@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use hayward_container_manager_api::{ContainerEntry, WorkLogChunk, WorkLogs};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
-use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
+use hayward_rm_scheduler_api::worker_pools::{PoolStatus, PoolView};
 use hayward_service::{Client, ClientError, Code};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde_json::Value;

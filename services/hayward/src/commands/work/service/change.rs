@@ -102,7 +102,7 @@ async fn current_submission(
     id: &WorkId,
 ) -> anyhow::Result<(ServiceSubmission, String)> {
     let path = format!("/v1/services/{id}/submission");
-    let response = client.call(Method::GET, path).answer().await?;
+    let response = client.call(Method::GET, path).send_for_response().await?;
     let etag = response
         .headers
         .get(ETAG)

@@ -99,7 +99,7 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
     let verdict = &plan.verdicts["a-0"];
     assert_eq!(
         (verdict.reason, verdict.refused),
-        (Reason::KeptApart, false),
+        (Reason::AntiAffinity, false),
         "{verdict:#?}"
     );
     assert!(verdict.detail.contains("kept apart"), "{verdict:#?}");
@@ -124,7 +124,7 @@ fn the_suggested_change_is_space_on_another_node() {
     let plan = fixture.step();
     let verdict = &plan.verdicts["a-0"];
     let (node, quanta) = (node_name("n01"), 1);
-    assert_eq!(verdict.reason, Reason::KeptApart);
+    assert_eq!(verdict.reason, Reason::AntiAffinity);
     assert_eq!(verdict.unblock, Some(Unblock::FreeRoom { node, quanta }));
 }
 
@@ -172,7 +172,7 @@ fn a_standby_waits_if_there_is_one_fault_domain_and_its_verdict_names_the_label(
     set_labels(&mut fixture, &[Some("r1"), Some("r1")]);
     add_group(&mut fixture, "a", 1, Some("rack"));
     let verdict = fixture.step().verdicts["a-0"].clone();
-    assert_eq!(verdict.reason, Reason::KeptApart);
+    assert_eq!(verdict.reason, Reason::AntiAffinity);
     assert!(verdict.detail.contains("\"rack\""), "{verdict:#?}");
 }
 
