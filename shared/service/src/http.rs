@@ -9,7 +9,7 @@ pub mod idempotency;
 pub mod limits;
 pub mod openapi;
 pub mod pagination;
-pub mod refusal;
+pub mod refusal_responses;
 pub mod request_context;
 pub mod request_origin;
 mod scrape;

@@ -11,7 +11,7 @@ use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -12,7 +12,7 @@ use hayward_blocklist_domain::block::MANUAL_PREFIX;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;

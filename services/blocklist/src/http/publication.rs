@@ -6,7 +6,7 @@ use hayward_blocklist_api::{BLOCKS, BlockEntry};
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Reader, SinceQuery};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::NotAService;
+use hayward_service::http::refusal_responses::NotAService;
 
 use super::App;
 

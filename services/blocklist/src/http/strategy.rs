@@ -6,7 +6,7 @@ use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Query};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 
 use super::{App, Disabled, revision_header};
 use crate::command::Command;

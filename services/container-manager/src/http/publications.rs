@@ -8,7 +8,7 @@ use hayward_container_manager_api::{
 use hayward_publication::Update;
 use hayward_publication::endpoint::{SinceQuery, respond};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::ServicesOnly;
+use hayward_service::http::refusal_responses::ServicesOnly;
 use hayward_service::{Caller, Path, Query};
 use hayward_vocabulary::NodeName;
 

@@ -264,7 +264,7 @@ fn place_task(core: &mut core::Application, key: &str, size: Size, group: Option
 fn placeholder(key: &str, size: Size, group: &str) -> Ask {
     Ask {
         placeholder: true,
-        ..execute(key, size, Some(group))
+        ..ask(key, size, Some(group))
     }
 }
 

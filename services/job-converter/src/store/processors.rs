@@ -9,6 +9,7 @@ use uuid::Uuid;
 /// State of a processor that has counted failures, an outcome or a failover.
 pub struct ProcessorRow {
     pub slot: String,
+    /// Id of the service.
     pub work: Uuid,
     /// `None` without counted failures.
     pub failures: Option<FailureColumns>,
@@ -113,7 +114,7 @@ pub async fn upsert_last_hosts(
     .map(drop)
 }
 
-/// Forgets services that are no longer readable, by user and name.
+/// Deletes the last nodes of services that were deleted from the history. The key is user and name.
 pub async fn delete_last_hosts(
     tx: &mut PgConnection,
     deleted: &[(String, String)],

@@ -6,7 +6,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{DryRun, Json, Path};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::node_change_request::NodeChangeRequest;

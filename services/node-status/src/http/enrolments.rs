@@ -8,7 +8,7 @@ use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::Json;
 use hayward_service::http::idempotency::{Key, StoredResponse, digest_of};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 use hayward_service::runtime::clock::random_secret;
 use sha2::{Digest as _, Sha256};
 

@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use hayward_node_status_api::{Identity, NodeEntry};
 use hayward_service::http::extract::{DryRun, Json};
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::NotOperator;
+use hayward_service::http::refusal_responses::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::node_change_request::NodeChangeRequest;

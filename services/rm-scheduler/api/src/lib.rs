@@ -21,7 +21,6 @@ use hayward_vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-/// Earlier name of the module.
 
 /// Name of the publication; its keys are allocation ids.
 pub const ALLOCATIONS: &str = "allocations";

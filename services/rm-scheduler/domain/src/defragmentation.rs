@@ -5,7 +5,7 @@
 //!
 //! Only work below a small threshold of processes is helped, which limits churn. First the step
 //! finds out which work future space serves without help. Then [`donors`] takes processes from
-//! other work: first from rich work, which has more than the threshold, then from work of lower
+//! other work: first from work that has at least the threshold, then from work of lower
 //! priority. [`swap`] exchanges processes between nodes, so no owner loses any. Defragmentation
 //! never takes from work that is needy itself.
 

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::{
     VerdictEntry,
 };
 use hayward_service::http::problem::Problem;
-use hayward_service::http::refusal::ServicesOnly;
+use hayward_service::http::refusal_responses::ServicesOnly;
 
 use super::Api;
 

@@ -161,7 +161,7 @@ async fn a_fact_is_published_for_a_limited_time() {
 async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     let fixture = Fixture::new(&[4]).await;
     fixture.settle().await;
-    let until_fact = |what: What| {
+    let until_fact = |what: FactKind| {
         let fixture = &fixture;
         async move {
             hayward_testkit::until("the fact", async || {

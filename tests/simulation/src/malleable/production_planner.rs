@@ -201,7 +201,8 @@ impl ProductionPlanner {
         }
     }
 
-    /// Updates the remaining items of all jobs, and the length of an item once one has ended.
+    /// Updates the remaining tasks of all jobs, and the length of a task once one has ended. To the
+    /// planner each item of a job's work is a task.
     fn update_progress(&mut self, fleet: &SimulatedFleet) {
         for job in fleet.unfinished() {
             let item_ms = fleet.item_ms(job);

@@ -44,7 +44,10 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
         );
     }
     for pool in &shares.outside {
-        let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
+        let _ = writeln!(
+            text,
+            "\npool {pool} is planned by an external planner: hayward planners"
+        );
     }
     text.push_str(&preempted_text(&shares.budgets));
     if shares.classes.iter().any(has_demand) {
@@ -53,10 +56,7 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
     }
     for (held, label) in [
         (shares.elsewhere, "on nodes that are gone"),
-        (
-            shares.unclassed.held,
-            "by work that is of no class any more",
-        ),
+        (shares.unclassed.held, "by work that no longer has a class"),
     ] {
         if held > 0 {
             let _ = writeln!(text, "\nand {held} held {label}");
@@ -116,7 +116,7 @@ fn preempted_text(budgets: &Budgets) -> String {
         return String::new();
     }
     let spent = spent.join(", ");
-    format!("\ntaken back for others within the hour, in quanta: {spent}\n")
+    format!("\npreempted within the last hour, in quanta: {spent}\n")
 }
 
 /// Joins the amounts that are not zero, each with its label.
@@ -135,12 +135,12 @@ fn unused_reasons(pool: &PoolShare) -> String {
         (pool.offline, "varied off"),
         (pool.blocked, "blocked"),
         (pool.declined, "decline work"),
-        (pool.withheld, "withheld for what is of no class"),
-        (pool.over, "held beyond what nodes have"),
+        (pool.withheld, "on nodes with work without a class"),
+        (pool.over, "held beyond the capacity of nodes"),
         (pool.held_closed, "still held on closed nodes"),
-        (pool.idle.meant, "kept until the rest of the room is left"),
-        (pool.idle.kept, "kept by a rule"),
-        (pool.idle.split, "too small a piece for who asks"),
+        (pool.idle.meant, "reserved for waiting work"),
+        (pool.idle.kept, "unused because of a rule"),
+        (pool.idle.split, "in pieces too small for any process"),
         (pool.idle.capped, "free because of caps"),
         (pool.idle.unasked, "without demand"),
     ])
@@ -241,14 +241,14 @@ fn share_notes(tally: &Tally, left: u64) -> String {
     join_nonzero(&[
         (tally.lent, "lent"),
         (tally.resting, "due on closed nodes"),
-        (left, "given, and too small a piece"),
+        (left, "given, but less than a process"),
         (tally.vacating, "leaving"),
     ])
 }
 
 fn process_text(work: &WorkShare) -> String {
     let mut text = match work.kind {
-        WorkKind::Reservation => "a machine".to_owned(),
+        WorkKind::Reservation => "a whole node".to_owned(),
         _ if work.wanted == 1 => format!("{} of 1 process", work.current),
         _ => format!("{} of {} processes", work.current, work.wanted),
     };
@@ -276,15 +276,15 @@ fn limit_text(work: &WorkShare) -> Option<String> {
     let reason = if is_binding(cap.initialization) {
         "until its first task is done"
     } else if is_binding(cap.room) {
-        "by the room there could be"
+        "by the space of its nodes"
     } else if is_binding(cap.doubling) {
         "by doubling"
     } else {
-        "by what is predicted to help"
+        "by the predicted end of its tasks"
     };
     Some(format!(
-        "held from {} to {} {reason}",
-        cap.base, work.wanted
+        "limited to {} of {} processes {reason}",
+        work.wanted, cap.base
     ))
 }
 

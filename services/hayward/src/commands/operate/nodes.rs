@@ -6,6 +6,7 @@
 mod occupancy;
 pub mod picture;
 mod table;
+pub mod watch;
 
 use std::path::PathBuf;
 

@@ -4,8 +4,6 @@
 //! Each request is a long poll that returns at the end of the work or after a second. The command
 //! tolerates a short outage of the service.
 
-mod nodes;
-
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -47,7 +45,7 @@ pub enum Until {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Ids of work have a prefix, so `nodes` is not an id.
     if arguments.target.as_str() == "nodes" {
-        return nodes::watch(&session).await;
+        return crate::commands::operate::nodes::watch::watch_nodes(&session).await;
     }
     let client = session.client(Service::JobConverter, Role::User)?;
     let view = follow(&client, &arguments.target, Until::Ended).await?;

@@ -285,7 +285,7 @@ impl Application {
         let app: String = submission.id.as_str().chars().take(40).collect();
         let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
             .expect("a prefix, a valid id and a number form a valid id");
-        let ask = Task::placeholder(key.clone(), group, now).execute();
+        let ask = Task::placeholder(key.clone(), group, now).ask();
         self.head.repairs += 1;
         self.update_group(&ask, |group| group.count += 1);
         // The owner gets the full waiting time again to send a task.

@@ -56,7 +56,7 @@ impl Application {
             task::Event::Bind if task.placeholder => self.check_reservation(now, step),
             task::Event::Init | task::Event::Reject | task::Event::Bind => Ok(()),
             task::Event::Submit => {
-                step.send(ToCore::Ask(task.execute()));
+                step.send(ToCore::Ask(task.ask()));
                 Ok(())
             }
             task::Event::Allocate => self.on_task_allocated(id, from, now, step),

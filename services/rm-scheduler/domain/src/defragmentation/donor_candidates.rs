@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
-use super::donors::{gave_recently, is_rich};
+use super::donors::{gave_recently, is_preferred_donor};
 use crate::{
     ids::{PoolIx, WorkIx},
     input::snapshot::Policy,
@@ -28,9 +28,9 @@ struct PriorityAndPool {
 #[derive(Default)]
 struct CandidateLists {
     /// Work with at least `fragmentation_threshold` processes.
-    rich: Vec<WorkIx>,
+    preferred: Vec<WorkIx>,
     /// Other work, of lower priority than the needy work.
-    poor: Vec<WorkIx>,
+    last_resort: Vec<WorkIx>,
     /// Position in the log of written work rows up to which the lists are current.
     position: usize,
 }
@@ -45,7 +45,8 @@ impl PriorityAndPool {
 }
 
 impl DonorCandidates {
-    /// Returns rich work, and poor work of lower priority, both unordered.
+    /// Returns the preferred donors, and donors of lower priority below the threshold, both unordered
+    ///
     pub fn donors_for(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);
@@ -55,7 +56,7 @@ impl DonorCandidates {
         let lists = self.by_key.entry(key);
         let lists = lists.or_insert_with(|| CandidateLists::new(state, key));
         lists.update(state, key);
-        (&lists.rich, &lists.poor)
+        (&lists.preferred, &lists.last_resort)
     }
 }
 
@@ -90,7 +91,7 @@ impl CandidateLists {
         }
         let changed: FxHashSet<WorkIx> = state.work.written_since(self.position).collect();
         self.position = state.work.journal_position();
-        for donors in [&mut self.rich, &mut self.poor] {
+        for donors in [&mut self.preferred, &mut self.last_resort] {
             donors.retain(|donor| !changed.contains(donor));
         }
         for donor in changed {
@@ -117,13 +118,13 @@ impl CandidateLists {
         let Some(class_state) = class_state.filter(may_donate) else {
             return;
         };
-        if is_rich(state, donor) {
-            self.rich.push(donor);
+        if is_preferred_donor(state, donor) {
+            self.preferred.push(donor);
         } else if priority < class_state.class.priority
             && state.work[donor].process_count() > 0
             && !gave_recently(state, donor)
         {
-            self.poor.push(donor);
+            self.last_resort.push(donor);
         }
     }
 }

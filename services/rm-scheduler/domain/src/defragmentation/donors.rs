@@ -48,14 +48,16 @@ pub(super) fn free_space_from_donors(
     work: WorkIx,
     processes: u64,
 ) -> u64 {
-    let (rich, poor) = candidates.donors_for(state, work);
-    let mut donors = collect_donors(state, rich, state.settings.spare_donors);
+    let (preferred, last_resort) = candidates.donors_for(state, work);
+    let mut donors = collect_donors(state, preferred, state.settings.spare_donors);
     let mut freed = free_on_nodes(state, spacious, work, processes, &mut donors);
     // The first attempt also spared donors of lower priority, so a second one may free more.
-    let is_spared =
-        state.settings.spare_donors && rich.iter().any(|donor| !is_peer(state, work, *donor));
-    if freed < processes && (is_spared || !poor.is_empty()) {
-        let all = [rich, poor].concat();
+    let is_spared = state.settings.spare_donors
+        && preferred
+            .iter()
+            .any(|donor| !is_equal_or_lower_priority(state, work, *donor));
+    if freed < processes && (is_spared || !last_resort.is_empty()) {
+        let all = [preferred, last_resort].concat();
         let used_quanta = donors.used_quanta;
         donors = Donors {
             used_quanta,
@@ -67,7 +69,7 @@ pub(super) fn free_space_from_donors(
 }
 
 /// Returns whether the work has enough processes to give some up, and may do so now.
-pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
+pub(super) fn is_preferred_donor(state: &RoundState, donor: WorkIx) -> bool {
     let work = &state.work[donor];
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let is_running = |allocation: AllocIx| state.allocations[allocation].running;
@@ -80,8 +82,9 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
         && !gave_recently(state, donor)
 }
 
-/// Returns whether the needy work has no higher priority than the donor.
-fn is_peer(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
+/// Returns whether the needy work has the priority of the donor or a lower one. Lower numbers are
+/// served first.
+fn is_equal_or_lower_priority(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
     let priority = |work: WorkIx| {
         let class = state.work[work].class;
         class.map(|class| state.classes[class].class.priority)
@@ -252,8 +255,8 @@ fn quanta_of(state: &RoundState, item: DonorItem) -> u64 {
     }
 }
 
-/// Lists what donors could give up on a node: the richest first, then grants, then the cheapest
-/// allocation.
+/// Lists what donors could give up on a node: what belongs to the wealthiest user
+/// first, then grants, then the cheapest allocation.
 fn donor_items(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<DonorItem> {
     let node_state = &state.nodes[node];
     let allocations = state
@@ -375,8 +378,8 @@ fn choose_items(
             .or_insert_with(|| state.work[donor].process_count());
         // A peer that lost all its processes would take the space back, and the cycle would never
         // end.
-        let is_spared =
-            donors.keeps_threshold || is_peer(state, work, donor) && state.settings.spare_donors;
+        let is_spared = donors.keeps_threshold
+            || is_equal_or_lower_priority(state, work, donor) && state.settings.spare_donors;
         if is_spared && *process_count <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }

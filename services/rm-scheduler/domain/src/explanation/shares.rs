@@ -150,15 +150,17 @@ fn tree_name(state: &RoundState, pool: Option<PoolIx>) -> Option<String> {
     Some(state.forest.name(root).to_owned())
 }
 
-/// Returns the share of one piece of work.
+/// Returns the share of one piece of work. The amount `due` is what users see: the entitlement
+/// reported for this round. It contains processes on closed nodes (`resting`) and lent quanta. The
+/// rest is `divided`: the result of the division among work.
 pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let work_state = &state.work[work];
     let policy = state.policy(work);
     // The quanta of a reservation are those of its node, so they are known only once it has a node.
     let node_quanta = || {
-        let promised_node = state.whole_nodes_for(work).first();
-        let promised = promised_node.map(|node| state.nodes[*node].quanta);
-        promised.or_else(|| {
+        let chosen_node = state.whole_nodes_for(work).first();
+        let chosen_quanta = chosen_node.map(|node| state.nodes[*node].quanta);
+        chosen_quanta.or_else(|| {
             Some(state.allocations[state.work_record(work).allocations.first()?].quanta)
         })
     };

@@ -33,8 +33,8 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
 
 /// Job `j` is pinned to `n02` and leaves 3 quanta there. Job `w` is entitled to 2 processes of 4
 /// quanta. It gets only one, and is needy. Needy work is placed first in the next round, so `w`
-/// gets the new node `n00`, which reservation `r` also wants. With two processes, `w` is rich
-/// enough for a donor, so its new grant is transferred to `r`, with the whole node.
+/// gets the new node `n00`, which reservation `r` also wants. With two processes, `w` has
+/// enough to be a donor, so its new grant is transferred to `r`, with the whole node.
 #[test]
 fn a_new_grant_is_transferred_to_a_reservation_as_a_whole_node() {
     let mut fixture = reference_fixture().nodes(&[]);

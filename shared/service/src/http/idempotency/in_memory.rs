@@ -19,7 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::{Key, KeyStore, REPLAYED, StoredResponse, digest};
 use crate::auth::Caller;
 use crate::http::extract::body_problem;
-use crate::http::refusal::problem_response;
+use crate::http::refusal_responses::problem_response;
 use crate::http::request_origin::is_dry_run;
 use crate::problem::Problem;
 

@@ -152,6 +152,6 @@ fn preempted_quanta_are_shown_with_their_budget() {
         "users": [{"tree": "busy", "user": "ada", "spent": 7}],
     }))
     .unwrap();
-    let expected = "\ntaken back for others within the hour, in quanta: pool busy 7 of 40, ada 7\n";
+    let expected = "\npreempted within the last hour, in quanta: pool busy 7 of 40, ada 7\n";
     assert_eq!(preempted_text(&budgets), expected);
 }

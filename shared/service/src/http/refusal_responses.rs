@@ -1,5 +1,5 @@
-//! Refusals in route descriptions: a status with a sentence. Each is defined once and used by many
-//! routes.
+//! OpenAPI descriptions of the responses that refuse a request: a status with a sentence. Each is
+//! defined once and used by many routes.
 //!
 //! A service defines its own with [`refusals!`](crate::refusals).
 
@@ -31,9 +31,9 @@ macro_rules! refusals {
         #[derive(Debug)]
         pub struct $name;
 
-        impl $crate::http::refusal::IntoResponses for $name {
-            fn responses() -> $crate::http::refusal::ResponsesByStatus {
-                $crate::http::refusal::problem_response($status, $description)
+        impl $crate::http::refusal_responses::IntoResponses for $name {
+            fn responses() -> $crate::http::refusal_responses::ResponsesByStatus {
+                $crate::http::refusal_responses::problem_response($status, $description)
             }
         }
     )+};

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::commands::operate::nodes::{Fleet, render};
+use super::{Fleet, render};
 use crate::connection::Session;
 use crate::output::{Renderer, Tone, print};
 
@@ -15,7 +15,7 @@ const OUTAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Moves the cursor to the upper left corner and clears the screen below.
 const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
 
-pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
+pub async fn watch_nodes(session: &Session) -> anyhow::Result<ExitCode> {
     let is_terminal = std::io::stdout().is_terminal();
     let (mut last_response, mut last_table) = (Instant::now(), String::new());
     loop {
