@@ -16,7 +16,7 @@ use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::external_planner_effects::ResponseEffect;
 use hayward_rm_scheduler_domain::snapshot::external_planners::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::{
-    PlannerRequest, Trees, has_missing_work, relevant_notes,
+    ExternalPoolTrees, PlannerRequest, has_missing_work, relevant_notes,
 };
 use hayward_vocabulary::WorkId;
 
@@ -117,7 +117,7 @@ impl Ledger {
         }
         self.external_planners.pools_with_response =
             plan.external_planners.keys().cloned().collect();
-        let trees = Trees::new(&self.snapshot);
+        let trees = ExternalPoolTrees::new(&self.snapshot);
         let changed_pools = self.pools_changed_by(plan, &trees);
         self.store_results(std::mem::take(&mut plan.external_planners));
         self.drop_stale_notes(&trees);
@@ -162,13 +162,13 @@ impl Ledger {
         }
         let snapshot = &*self.snapshot;
         let demand = snapshot.demand.get(work);
-        let trees = Trees::new(snapshot);
+        let trees = ExternalPoolTrees::new(snapshot);
         let pool = demand.and_then(|demand| trees.top_of_work(snapshot, demand));
         pool.is_some_and(|pool| !self.external_planners.pools_with_response.contains(pool))
     }
 
     /// Returns the pools with an external planner in which the plan has a grant or a vacate.
-    fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
+    fn pools_changed_by(&self, plan: &Plan, trees: &ExternalPoolTrees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
             let class = snapshot.classes.get(&*grant.class)?;
@@ -183,7 +183,7 @@ impl Ledger {
     }
 
     /// Drops the notes of external planners about work that no longer lacks processes.
-    fn drop_stale_notes(&mut self, trees: &Trees) {
+    fn drop_stale_notes(&mut self, trees: &ExternalPoolTrees) {
         let snapshot = &*self.snapshot;
         let updates = snapshot
             .external_planners

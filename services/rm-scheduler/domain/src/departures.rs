@@ -54,7 +54,7 @@ impl RoundState<'_> {
         for allocation in index.faulty.iter().copied() {
             let record = &index.allocations[allocation];
             let is_open = record.node.is_none_or(|node| self.nodes[node].schedulable);
-            // Without this setting, `resting` is 0.
+            // `resting` counts the processes on closed nodes. Without this setting it is 0.
             if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
                 && !record.leaving
                 && !is_open

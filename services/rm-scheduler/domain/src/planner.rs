@@ -186,7 +186,7 @@ impl Rounds {
     }
 }
 
-/// Plans one tree of pools. Trees are independent of each other, except for allotments.
+/// Plans one tree of pools. ExternalPoolTrees are independent of each other, except for allotments.
 fn plan_tree(
     state: &mut RoundState,
     user_entitlements: &mut UserEntitlementCache,

@@ -16,7 +16,7 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, WorkId, WorkKind};
 
-use crate::{PlannerRequest, Trees, plan};
+use crate::{ExternalPoolTrees, PlannerRequest, plan};
 
 pub const POOL: &str = "out";
 
@@ -211,7 +211,7 @@ impl Fixture {
     pub fn planner_request(&self) -> Option<PlannerRequest> {
         PlannerRequest::new(
             &self.snapshot,
-            &Trees::new(&self.snapshot),
+            &ExternalPoolTrees::new(&self.snapshot),
             POOL,
             self.snapshot.round,
         )

@@ -10,8 +10,8 @@
 //! Forced vacates (withdrawn work, lost nodes, evacuations) do not depend on the program. Without a
 //! response no process is granted.
 
+mod external_pool_trees;
 mod forced_vacates;
-mod planner_assignment;
 mod pool_view;
 mod preemption_budget;
 mod recent_preemptions;
@@ -22,7 +22,7 @@ mod work_verdicts;
 
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::external_planner_effects::ResponseEffect};
 
-pub use planner_assignment::Trees;
+pub use external_pool_trees::ExternalPoolTrees;
 pub use request::{
     PlannerRequest, RequestAllocation, RequestClass, RequestNode, RequestWork, has_missing_work,
     relevant_notes,
@@ -38,7 +38,7 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
     if snapshot.external_planners.is_empty() {
         return;
     }
-    let trees = Trees::new(snapshot);
+    let trees = ExternalPoolTrees::new(snapshot);
     for (top, state) in &snapshot.external_planners {
         // 1. Read the pool: work and allocations.
         let mut view = PoolView::new(snapshot, &trees, top);

@@ -10,12 +10,12 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
-use crate::planner_assignment::{Trees, quantum_of};
+use crate::external_pool_trees::{ExternalPoolTrees, quantum_of};
 use crate::recent_preemptions;
 
 pub(crate) struct PoolView<'a> {
     pub snapshot: &'a Snapshot,
-    pub trees: &'a Trees,
+    pub trees: &'a ExternalPoolTrees,
     /// The top-level pool.
     pub top: &'a str,
     pub quantum: &'a Quantum,
@@ -80,7 +80,7 @@ impl WorkItem<'_> {
 }
 
 impl<'a> PoolView<'a> {
-    pub fn new(snapshot: &'a Snapshot, trees: &'a Trees, top: &'a str) -> Self {
+    pub fn new(snapshot: &'a Snapshot, trees: &'a ExternalPoolTrees, top: &'a str) -> Self {
         let quantum = quantum_of(snapshot, top);
         let largest = LargestNodes::by_class(snapshot);
         let work = snapshot.demand.iter().filter_map(|(work, demand)| {

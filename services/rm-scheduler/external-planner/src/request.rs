@@ -15,7 +15,7 @@ use hayward_vocabulary::{
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, pool_view::PoolView, recent_preemptions};
+use crate::{ExternalPoolTrees, FORMAT, pool_view::PoolView, recent_preemptions};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannerRequest {
@@ -114,7 +114,7 @@ pub struct RequestAllocation {
 
 /// Returns true if work of the pool lacks a process, so that a request is useful.
 #[must_use]
-pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
+pub fn has_missing_work(snapshot: &Snapshot, trees: &ExternalPoolTrees, top: &str) -> bool {
     let pool = snapshot.external_planners.get_key_value(top);
     pool.is_some_and(|(top, _)| {
         let view = PoolView::new(snapshot, trees, top);
@@ -126,7 +126,7 @@ pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
 #[must_use]
 pub fn relevant_notes(
     snapshot: &Snapshot,
-    trees: &Trees,
+    trees: &ExternalPoolTrees,
     top: &str,
     notes: &ResponseResult,
 ) -> ResponseResult {
@@ -143,7 +143,12 @@ pub fn relevant_notes(
 impl PlannerRequest {
     /// Builds the request, or returns `None` if no work lacks a process.
     #[must_use]
-    pub fn new(snapshot: &Snapshot, trees: &Trees, top: &str, revision: u64) -> Option<Self> {
+    pub fn new(
+        snapshot: &Snapshot,
+        trees: &ExternalPoolTrees,
+        top: &str,
+        revision: u64,
+    ) -> Option<Self> {
         let (top, _) = snapshot.external_planners.get_key_value(top)?;
         let view = PoolView::new(snapshot, trees, top);
         if !view.work.values().any(|item| item.missing() > 0) {

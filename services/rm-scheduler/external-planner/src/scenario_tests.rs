@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
 
-use crate::Trees;
+use crate::ExternalPoolTrees;
 use crate::fixture::{Fixture, POOL, node_name, refusals, requested_grant, requested_vacate, work};
 use crate::recent_preemptions::PROTECTED_MS;
 
@@ -134,7 +134,7 @@ fn anti_affinity_and_allotments_are_respected() {
     assert_eq!(refusals(&plan), [Refusal::OverAllotment]);
     assert_eq!(fixture.process_count("job_fixed"), 1);
     // The planner of fair shares gets the remaining allotment.
-    let allotments = Trees::new(&fixture.snapshot).allotments(&fixture.snapshot);
+    let allotments = ExternalPoolTrees::new(&fixture.snapshot).allotments(&fixture.snapshot);
     assert_eq!(
         allotments.values().next().unwrap().max_allotment_bytes,
         Some(0)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_rm_scheduler_domain::{plan, serving_class};
-use hayward_rm_scheduler_external_planner::Trees;
+use hayward_rm_scheduler_external_planner::ExternalPoolTrees;
 use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::context::shared_view::NewestRound;
@@ -121,7 +121,7 @@ fn pool_loads(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) 
 /// Returns the work in queues or planned by an external planner, each with its pool. Shares do not
 /// contain such work.
 fn work_without_shares(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
-    let trees = Trees::new(snapshot);
+    let trees = ExternalPoolTrees::new(snapshot);
     let default_pool = snapshot.queues.keys().next();
     let demand = snapshot.demand.iter();
     demand.filter_map(move |(work, demand)| {

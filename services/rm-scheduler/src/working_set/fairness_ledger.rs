@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::LedgerLine;
-use hayward_rm_scheduler_external_planner::Trees;
+use hayward_rm_scheduler_external_planner::ExternalPoolTrees;
 use hayward_vocabulary::UserName;
 
 use crate::store::Rows;
@@ -115,7 +115,7 @@ impl Ledger {
         if snapshot.queues.is_empty() && snapshot.external_planners.is_empty() {
             return;
         }
-        let trees = Trees::new(snapshot);
+        let trees = ExternalPoolTrees::new(snapshot);
         for allocation in snapshot.allocations.values() {
             let demand = snapshot.demand.get(&allocation.work);
             let is_queued = demand.is_some_and(|demand| demand.queued.is_some());

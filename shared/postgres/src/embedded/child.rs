@@ -59,7 +59,8 @@ pub(super) async fn start(command: ServerCommand) -> io::Result<EndReceiver> {
             match spawn(&command) {
                 Ok(mut child) => {
                     let _ = started_sender.send(Ok(()));
-                    // The pipe stays open inside `child` until the server ends by itself.
+                    // `Child::wait` would close the pipe, and the shell would stop the server. So
+                    // the pipe is taken out and stays open until the server has ended.
                     let pipe = child.stdin.take();
                     if let Err(error) = child.wait() {
                         tracing::error!(%error, "cannot wait for the private Postgres");

@@ -10,29 +10,35 @@ use serde_json::json;
 use super::fake_orchestrator::{FakeOrchestrator, job, processes, with_fields};
 use crate::fixture::Fixture;
 
-/// Grants three shares of the job `a` and waits until the orchestrator has read them.
-async fn grant_three_shares(fixture: &Fixture, fake: &FakeOrchestrator) -> [AllocationEntry; 3] {
+/// Grants three allocations of the job `a` and waits until the orchestrator has read them.
+async fn grant_three_allocations(
+    fixture: &Fixture,
+    fake: &FakeOrchestrator,
+) -> [AllocationEntry; 3] {
     let demand = fake.wait_demand(fixture, "a").await;
-    let shares =
+    let allocations =
         ["node-1", "node-2", "node-2"].map(|node| fixture.scheduler.grant_on(&demand, node));
-    for share in &shares {
-        fake.wait_share(fixture, share).await;
+    for allocation in &allocations {
+        fake.wait_share(fixture, allocation).await;
     }
-    shares
+    allocations
 }
 
-fn map_with_running(shares: &[&AllocationEntry]) -> serde_json::Value {
-    let running: Vec<_> = shares.iter().map(|share| (*share, "running")).collect();
+fn map_with_running(allocations: &[&AllocationEntry]) -> serde_json::Value {
+    let running: Vec<_> = allocations
+        .iter()
+        .map(|allocation| (*allocation, "running"))
+        .collect();
     json!({ "a": with_fields(job(), processes(&running)) })
 }
 
-/// A process that is complete, or no longer named, returns its share.
+/// A process that is complete, or no longer named, returns its allocation.
 #[tokio::test]
 async fn processes_are_reconciled_on_every_map() {
     let fixture = Fixture::new().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     let listed = fake.share(&fixture, &first.id).await.unwrap();
     assert_eq!(
         (listed.work.as_str(), listed.node.as_str()),
@@ -66,14 +72,14 @@ async fn processes_are_reconciled_on_every_map() {
     assert!(fake.share(&fixture, &second.id).await.is_none());
     assert_eq!(fake.work_entry(&fixture, "a").await.unwrap().held, 1);
 
-    // A removed share leaves no state. A map that still names it changes nothing.
+    // A removed allocation leaves no state. A map that still names it changes nothing.
     fixture.scheduler.remove(&second);
     fixture.scheduler.remove(&third);
     let settled_is_empty = async || {
         let demand = fake.demand(&fixture, "a").await?;
         demand.settled.is_empty().then_some(())
     };
-    until("the shares to be forgotten", settled_is_empty).await;
+    until("the allocations to be forgotten", settled_is_empty).await;
     let late = with_fields(
         job(),
         processes(&[(&first, "running"), (&third, "running")]),
@@ -95,13 +101,13 @@ async fn work_other_than_a_job_is_over_with_its_process() {
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     let service = || json!({ "kind": "service", "state": "running", "owner": "ada" });
     fake.put(&fixture, json!({ "s": service() })).await;
-    let share = fixture
+    let allocation = fixture
         .scheduler
         .grant(&fake.wait_demand(&fixture, "s").await);
-    fake.wait_share(&fixture, &share).await;
-    let map = json!({ "s": with_fields(service(), processes(&[(&share, "running")])) });
+    fake.wait_share(&fixture, &allocation).await;
+    let map = json!({ "s": with_fields(service(), processes(&[(&allocation, "running")])) });
     fake.put(&fixture, map).await;
-    let map = json!({ "s": with_fields(service(), processes(&[(&share, "failed")])) });
+    let map = json!({ "s": with_fields(service(), processes(&[(&allocation, "failed")])) });
     let answer = fake.put(&fixture, map).await;
     assert_eq!((answer.counts.vacated, answer.counts.completed), (1, 1));
     assert!(fake.demand(&fixture, "s").await.is_none());
@@ -113,11 +119,11 @@ async fn work_other_than_a_job_is_over_with_its_process() {
 
 /// The demand says that the job is completing, so the scheduler grants no more.
 #[tokio::test]
-async fn a_completing_job_gets_no_more_shares() {
+async fn a_completing_job_gets_no_more_allocations() {
     let fixture = Fixture::new().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, _] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, _] = grant_three_allocations(&fixture, &fake).await;
     let ending = with_fields(
         job(),
         processes(&[(&first, "running"), (&second, "stopped")]),
@@ -143,13 +149,13 @@ async fn a_completing_job_gets_no_more_shares() {
     assert!(fake.demand(&fixture, "a").await.is_none());
 }
 
-/// The orchestrator decides when a vacated share is free, unless its node is lost.
+/// The orchestrator decides when a vacated allocation is free, unless its node is lost.
 #[tokio::test]
-async fn a_vacating_share_stays_until_the_map_returns_it() {
+async fn a_vacating_allocation_stays_until_the_map_returns_it() {
     let fixture = Fixture::new().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     fake.put(&fixture, map_with_running(&[&first, &second, &third]))
         .await;
     fixture.scheduler.vacate(&first);
@@ -167,7 +173,8 @@ async fn a_vacating_share_stays_until_the_map_returns_it() {
             .contains(&first.id)
     );
 
-    // The node of another share is lost. Its quanta are released at once, and the share is listed
+    // The node of another allocation is lost. Its quanta are released at once, and the allocation is
+    // listed
     // until it is read.
     let purged = fixture
         .scheduler
@@ -176,8 +183,8 @@ async fn a_vacating_share_stays_until_the_map_returns_it() {
         .scheduler
         .end(&purged, Exit::of(ExitCause::Node, "lost"));
     let poll = async || {
-        let share = fake.share(&fixture, &second.id).await?;
-        (share.state == "ended" && share.vacate?.purge).then_some(())
+        let allocation = fake.share(&fixture, &second.id).await?;
+        (allocation.state == "ended" && allocation.vacate?.purge).then_some(())
     };
     until("the loss to be published", poll).await;
     assert!(
@@ -201,7 +208,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     let mut fixture = Fixture::with_short_lease().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job(), "b": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     let mut map = map_with_running(&[&first, &second, &third]);
     map["b"] = job();
     map["bad"] = json!({ "kind": "job" });
@@ -210,11 +217,11 @@ async fn restarts_of_both_sides_lose_nothing() {
     let (entries, view) = (fake.entries(&fixture).await, fake.view(&fixture).await);
     let demand = fake.wait_demand(&fixture, "a").await;
 
-    // job-converter is killed, and a share leaves meanwhile.
+    // job-converter is killed, and an allocation leaves meanwhile.
     fixture.running.take().unwrap().kill();
     fixture.scheduler.remove(&third);
     fixture.start().await;
-    until("the lost share to be withdrawn", async || {
+    until("the lost allocation to be withdrawn", async || {
         fake.share(&fixture, &third.id)
             .await
             .is_none()
@@ -239,7 +246,8 @@ async fn restarts_of_both_sides_lose_nothing() {
         "the same map changes nothing"
     );
 
-    // The orchestrator loses its memory. It takes over, and shares it does not name are retained.
+    // The orchestrator loses its memory. It takes over, and allocations that it does not name are
+    // retained.
     (fake.lineage, fake.sequence) = ("second", 1);
     let answer = fake.put_again(&fixture, json!({ "a": job() })).await;
     assert!(answer.applied && answer.takeover);
@@ -251,7 +259,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     fake.put(&fixture, map_with_running(&[&first])).await;
     assert!(
         fake.wait_demand(&fixture, "a").await.settled.is_empty(),
-        "the second share was never named in this lineage"
+        "the second allocation was never named in this lineage"
     );
     fake.put(
         &fixture,
@@ -276,11 +284,11 @@ async fn restarts_of_both_sides_lose_nothing() {
 
 /// `seen` names the cursor at which the orchestrator has read the vacate.
 #[tokio::test]
-async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
+async fn a_vacating_allocation_that_was_read_and_not_named_is_returned() {
     let fixture = Fixture::new().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     let before = fake.cursor(&fixture).await;
     fixture.scheduler.vacate(&first);
     until("the vacate", async || {
@@ -301,7 +309,7 @@ async fn a_vacating_share_that_was_read_and_not_named_is_returned() {
     );
     assert!(
         fake.share(&fixture, &third.id).await.is_some(),
-        "the third share was not vacated"
+        "the third allocation was not vacated"
     );
 }
 
@@ -311,7 +319,7 @@ async fn a_vacate_of_the_last_term_can_be_read_without_other_changes() {
     let mut fixture = Fixture::with_short_lease().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     fake.put(&fixture, map_with_running(&[&second, &third]))
         .await;
     fixture.scheduler.vacate(&first);
@@ -320,7 +328,7 @@ async fn a_vacate_of_the_last_term_can_be_read_without_other_changes() {
     })
     .await;
     fixture.kill_and_restart().await;
-    until("the share to be settled", async || {
+    until("the allocation to be settled", async || {
         fake.seen = Some(fake.cursor(&fixture).await);
         let answer = fake
             .put_again(&fixture, map_with_running(&[&second, &third]))
@@ -337,7 +345,7 @@ async fn a_map_put_while_the_scheduler_is_down_counts_when_it_is_back() {
     let mut fixture = Fixture::with_short_lease().await;
     let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     fake.put(&fixture, json!({ "a": job() })).await;
-    let [first, second, third] = grant_three_shares(&fixture, &fake).await;
+    let [first, second, third] = grant_three_allocations(&fixture, &fake).await;
     fake.put(&fixture, map_with_running(&[&first, &second, &third]))
         .await;
     let url = std::mem::take(&mut fixture.settings.rm_scheduler_url);
@@ -360,7 +368,7 @@ async fn a_map_put_while_the_scheduler_is_down_counts_when_it_is_back() {
         let demand = fake.demand(&fixture, "a").await?;
         (demand.settled == [second.id.clone()].into()).then_some(())
     };
-    until("removed shares to be forgotten", second_is_settled).await;
+    until("removed allocations to be forgotten", second_is_settled).await;
     assert!(
         fake.share(&fixture, &second.id).await.is_none()
             && fake.share(&fixture, &third.id).await.is_none()
@@ -377,16 +385,16 @@ async fn launched_work_reports_its_exit() {
     let map = json!({ "a": with_fields(job(), launch.clone()), "s": with_fields(service, launch) });
     fake.put(&fixture, map.clone()).await;
     let failed = || Exit::of(ExitCause::UserError, "status 1");
-    let share_of_job = fixture
+    let allocation_of_job = fixture
         .scheduler
         .grant(&fake.wait_demand(&fixture, "a").await);
-    let share_of_service = fixture
+    let allocation_of_service = fixture
         .scheduler
         .grant(&fake.wait_demand(&fixture, "s").await);
-    for share in [&share_of_job, &share_of_service] {
-        fake.wait_share(&fixture, share).await;
-        fixture.scheduler.end(share, failed());
-        let poll = async || fake.share(&fixture, &share.id).await?.exit;
+    for allocation in [&allocation_of_job, &allocation_of_service] {
+        fake.wait_share(&fixture, allocation).await;
+        fixture.scheduler.end(allocation, failed());
+        let poll = async || fake.share(&fixture, &allocation.id).await?.exit;
         assert_eq!(until("its end", poll).await.cause, ExitCause::UserError);
     }
     // The service has ended with its process. The job is held back.
@@ -401,14 +409,14 @@ async fn launched_work_reports_its_exit() {
     };
     until("the hold to end", hold_has_ended).await;
 
-    // The next map settles the ended shares.
+    // The next map settles the ended allocations.
     fake.put(&fixture, map).await;
-    assert!(fake.share(&fixture, &share_of_job.id).await.is_none());
+    assert!(fake.share(&fixture, &allocation_of_job.id).await.is_none());
     assert!(
         fake.wait_demand(&fixture, "a")
             .await
             .settled
-            .contains(&share_of_job.id)
+            .contains(&allocation_of_job.id)
     );
-    assert_eq!(share_of_job.state, AllocationState::Running);
+    assert_eq!(allocation_of_job.state, AllocationState::Running);
 }

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::snapshot::{Block, BlockEffect};
 
 use super::fleet_with_full_node;
 use crate::fixture::{Fixture, POOL, requested_grant, work};
-use crate::{Trees, relevant_notes};
+use crate::{ExternalPoolTrees, relevant_notes};
 
 #[test]
 fn without_a_response_nothing_is_granted_and_running_work_continues() {
@@ -68,7 +68,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
     let relevant = |fixture: &Fixture| {
         relevant_notes(
             &fixture.snapshot,
-            &Trees::new(&fixture.snapshot),
+            &ExternalPoolTrees::new(&fixture.snapshot),
             POOL,
             &notes,
         )

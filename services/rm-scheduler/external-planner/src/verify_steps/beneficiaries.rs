@@ -11,7 +11,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
 use super::AcceptedGrant;
 use crate::{
-    planner_assignment::quantum_of,
+    external_pool_trees::quantum_of,
     pool_view::{PoolView, WorkItem},
     recent_preemptions,
 };

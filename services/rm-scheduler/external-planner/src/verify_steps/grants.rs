@@ -15,7 +15,7 @@ use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
 
 use super::{AcceptedGrant, RefusalDetail, Step, Steps};
 use crate::{
-    planner_assignment::quantum_of,
+    external_pool_trees::quantum_of,
     pool_view::{PoolView, WorkItem},
     response::MAX_STEPS,
 };

@@ -171,7 +171,7 @@ pub fn run_inflation(out: Output, inflation: &InflationArguments) -> anyhow::Res
 }
 
 fn row_to_json(row: &PackingRow) -> serde_json::Value {
-    let (published, written_down) = published_figures(row);
+    let (published, recorded) = published_figures(row);
     let by_seed = row.results_by_seed.iter();
     let by_seed = by_seed.map(|result| to_percent(result.gpu));
     json!({
@@ -184,7 +184,7 @@ fn row_to_json(row: &PackingRow) -> serde_json::Value {
         "rejected_percent": row.mean(|result| result.rejected),
         "gpu_percent_by_seed": by_seed.collect::<Vec<_>>(),
         "published_gpu_percent": published,
-        "written_down_gpu_percent": written_down,
+        "written_down_gpu_percent": recorded,
     })
 }
 
@@ -194,7 +194,7 @@ fn inflation_table(rows: &[PackingRow], out: Output) -> String {
         "policy",
         "gpu %",
         "published",
-        "written down",
+        "recorded",
         "at 95 %",
         "cpu %",
         "memory %",
@@ -203,13 +203,13 @@ fn inflation_table(rows: &[PackingRow], out: Output) -> String {
     let mut table = Table::new(header).align_right(&[2, 3, 4, 5, 6, 7, 8]);
     let optional_cell = |figure: Option<f64>| figure.map_or("-".into(), two_decimals);
     for row in rows {
-        let (published, written_down) = published_figures(row);
+        let (published, recorded) = published_figures(row);
         table.push_row([
             row.list.as_str().into(),
             row.policy_name.into(),
             two_decimals(row.mean(|result| result.gpu)),
             optional_cell(published),
-            optional_cell(written_down),
+            optional_cell(recorded),
             two_decimals(row.mean(|result| result.gpu_early)),
             two_decimals(row.mean(|result| result.cpu)),
             two_decimals(row.mean(|result| result.memory)),
@@ -297,10 +297,10 @@ fn defragmentation_table(rows: &[DefragmentationRow], out: Output) -> String {
         "pods",
         "free gpu %",
         "large nodes",
-        "whole",
-        "then",
-        "won",
-        "written down",
+        "whole nodes",
+        "after",
+        "gained",
+        "recorded",
         "moved",
     ];
     let mut table = Table::new(header).align_right(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);

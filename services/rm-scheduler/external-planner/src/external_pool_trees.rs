@@ -10,12 +10,12 @@ use hayward_vocabulary::{Quantum, UserName};
 
 /// Externally planned pools, with all pools below them.
 #[derive(Debug, Default)]
-pub struct Trees {
+pub struct ExternalPoolTrees {
     /// Name of the top-level pool, by pool.
     pools: BTreeMap<String, String>,
 }
 
-impl Trees {
+impl ExternalPoolTrees {
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
         if snapshot.external_planners.is_empty() {
