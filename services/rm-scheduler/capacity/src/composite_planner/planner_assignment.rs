@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
     Snapshot, Verdict,
     snapshot::{Allocation, Demand, User},
 };
-use hayward_rm_scheduler_external_planner::Trees;
+use hayward_rm_scheduler_external_planner::ExternalPoolTrees;
 use hayward_vocabulary::UserName;
 
 /// The planner that an allocation belongs to.
@@ -25,12 +25,12 @@ pub(super) struct PlannerAssignment {
     queue_pools: BTreeSet<String>,
     /// Pool of each class whose pool has queues, by class.
     queue_classes: BTreeMap<String, String>,
-    external_trees: Trees,
+    external_trees: ExternalPoolTrees,
 }
 
 impl PlannerAssignment {
     pub fn new(snapshot: &Snapshot) -> Self {
-        let external_trees = Trees::new(snapshot);
+        let external_trees = ExternalPoolTrees::new(snapshot);
         if snapshot.queues.is_empty() {
             return Self {
                 external_trees,
