@@ -272,7 +272,8 @@ impl<C: Send + 'static> Handle<C> {
             }
             return result;
         }
-        // A refused command drops its reply. The reason comes through the channel of its conditions.
+        // A refused command drops its reply. The reason comes through the channel of its
+        // conditions.
         let refused = match refusal {
             Some(refusal) => refusal.await.ok(),
             None => None,

@@ -336,7 +336,7 @@ pub enum Operation {
     },
 }
 
-/// What happens in one step of a phase.
+/// Action of one step of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Submit(Work),

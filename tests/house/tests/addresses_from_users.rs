@@ -10,7 +10,7 @@ use serde_json::Value;
 const KNOWN_FIELDS: [&str; 9] = [
     // The policy of the operator sets the URL. Redirects are not followed, and answers are checked.
     "rm-scheduler PoolPlanner url",
-    "rm-scheduler ExternalPlanner url",
+    "rm-scheduler OutsidePlanner url",
     // The address is passed on to the workers of the pool. No service calls it.
     "rm-scheduler OwnerOrder address",
     "rm-scheduler OwnerView address",

@@ -169,7 +169,7 @@ pub enum BlockOutcome {
     Upgraded,
     /// Another field of the existing item changed.
     Merged,
-    /// Nothing changed.
+    /// The item is unchanged.
     None,
     #[serde(other)]
     Unknown,

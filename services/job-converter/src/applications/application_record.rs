@@ -137,7 +137,7 @@ impl TaskRow {
     }
 }
 
-/// What changed in one application since its rows and entries were written.
+/// Changes of one application since its rows and entries were written.
 #[derive(Debug, Default)]
 pub struct Dirty {
     /// Whether all tasks changed.

@@ -355,7 +355,7 @@ fn request_origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
     })
 }
 
-/// Refuses a token that acts for a user whom its orchestrator may not charge any more.
+/// Refuses a token that acts for a user if its orchestrator may no longer charge that user.
 fn check_actor(app: &App, caller: &Caller) -> Result<(), Problem> {
     let Some(actor) = &caller.actor else {
         return Ok(());

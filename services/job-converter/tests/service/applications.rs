@@ -290,7 +290,14 @@ async fn a_refused_transition_has_its_reason() {
         (status, problem["failureCode"].as_str()),
         (409, Some("reported"))
     );
+}
 
+/// A confirmation or transition that names nothing known is answered with the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transition_of_something_unknown_has_its_reason() {
+    let fixture = fixture().await;
+    let ann = fixture.user("ann");
+    put_application(&ann, "app", &json!({})).await;
     let body = json!({ "applicationId": "app", "terminationType": "TIMEOUT" });
     let result: TransitionResult = ann
         .post("/v1/allocations/none/confirmations", &body, None)

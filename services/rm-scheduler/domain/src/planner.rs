@@ -186,7 +186,7 @@ impl Rounds {
     }
 }
 
-/// Plans one tree of pools. ExternalPoolTrees are independent of each other, except for allotments.
+/// Plans one tree of pools. Trees are independent of each other, except for allotments.
 fn plan_tree(
     state: &mut RoundState,
     user_entitlements: &mut UserEntitlementCache,
@@ -232,7 +232,8 @@ struct Conclusion {
     needy: Needy,
 }
 
-/// Reports the changes, if reports are wanted, and collects the grants and the state for the next round.
+/// Reports the changes, if reports are wanted. Collects the grants and the state for the next
+/// round.
 fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Conclusion {
     let deficits = std::mem::take(&mut state.deficits);
     let state = &*state;

@@ -283,7 +283,7 @@ impl Call {
     }
 }
 
-/// What to do after a failed attempt.
+/// Decision after a failed attempt.
 struct RetryDecision {
     /// Whether the next call uses the next address.
     leaves_address: bool,

@@ -173,9 +173,8 @@ async fn a_vacating_allocation_stays_until_the_map_returns_it() {
             .contains(&first.id)
     );
 
-    // The node of another allocation is lost. Its quanta are released at once, and the allocation is
-    // listed
-    // until it is read.
+    // The node of another allocation is lost. Its quanta are released at once. The allocation is
+    // listed until it is read.
     let purged = fixture
         .scheduler
         .vacate_for(&second, VacateReason::NodeLost);

@@ -45,8 +45,8 @@ impl PriorityAndPool {
 }
 
 impl DonorCandidates {
-    /// Returns the preferred donors, and donors of lower priority below the threshold, both unordered
-    ///
+    /// Returns the preferred donors, and donors of lower priority below the threshold. Both lists
+    /// are unordered.
     pub fn donors_for(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);

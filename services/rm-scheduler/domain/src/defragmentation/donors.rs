@@ -52,10 +52,8 @@ pub(super) fn free_space_from_donors(
     let mut donors = collect_donors(state, preferred, state.settings.spare_donors);
     let mut freed = free_on_nodes(state, spacious, work, processes, &mut donors);
     // The first attempt also spared donors of lower priority, so a second one may free more.
-    let is_spared = state.settings.spare_donors
-        && preferred
-            .iter()
-            .any(|donor| !is_equal_or_lower_priority(state, work, *donor));
+    let is_lower = |donor: &WorkIx| !is_not_above(state, work, *donor);
+    let is_spared = state.settings.spare_donors && preferred.iter().any(is_lower);
     if freed < processes && (is_spared || !last_resort.is_empty()) {
         let all = [preferred, last_resort].concat();
         let used_quanta = donors.used_quanta;
@@ -84,7 +82,7 @@ pub(super) fn is_preferred_donor(state: &RoundState, donor: WorkIx) -> bool {
 
 /// Returns whether the needy work has the priority of the donor or a lower one. Lower numbers are
 /// served first.
-fn is_equal_or_lower_priority(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
+fn is_not_above(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
     let priority = |work: WorkIx| {
         let class = state.work[work].class;
         class.map(|class| state.classes[class].class.priority)
@@ -379,7 +377,7 @@ fn choose_items(
         // A peer that lost all its processes would take the space back, and the cycle would never
         // end.
         let is_spared = donors.keeps_threshold
-            || is_equal_or_lower_priority(state, work, donor) && state.settings.spare_donors;
+            || is_not_above(state, work, donor) && state.settings.spare_donors;
         if is_spared && *process_count <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }

@@ -29,8 +29,8 @@ const MILLI: i64 = 1_000;
 /// Largest absolute value of an account.
 const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
-/// Returns the standing of a class: behind, even or ahead.
-pub(crate) fn standing_of_class(state: &RoundState, class: ClassIx) -> Standing {
+/// Returns whether a class is behind, even or ahead.
+pub(crate) fn class_position(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }

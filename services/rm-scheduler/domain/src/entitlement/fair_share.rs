@@ -288,7 +288,7 @@ fn divide_among_classes(
         for class in &competing {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::standing_of_class(state, *class),
+                deficit::class_position(state, *class),
             );
             let position = classes.iter().position(|other| other == class);
             if let Some(position) = position {

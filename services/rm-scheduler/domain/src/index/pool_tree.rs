@@ -1,5 +1,5 @@
 //! The trees that the pools form. Fair-share work may use its home pool and all pools below it.
-//! Other work may use only its home pool. ExternalPoolTrees are independent, except that an allotment of a user
+//! Other work may use only its home pool. Trees are independent, except that an allotment of a user
 //! applies to all of them.
 
 use std::collections::BTreeMap;

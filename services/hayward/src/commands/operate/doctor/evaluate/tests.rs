@@ -130,7 +130,7 @@ fn add_replica(facts: &mut Facts, status: Result<Status, String>) {
     first_service(facts).replicas.push(Replica { url, status });
 }
 
-/// Returns a fleet in which the rule I2 of the first service is not checked. The service has this
+/// Returns a fleet in which one rule of the first service is not checked. The service has this
 /// uptime, and last tried to check the rule at 500,000 ms. `change` changes the state of the rule.
 fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     facts_with(|it| {
