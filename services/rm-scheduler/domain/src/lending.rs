@@ -34,7 +34,7 @@ pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
         let work_state = &state.work[work];
         let wanted = work_state
             .cap
-            .now
+            .lent
             .saturating_sub(work_state.process_count());
         if wanted > 0 && !state.work_record(work).completing {
             let pass = pass.get_or_insert_with(|| PlacementPass::open(state, work, true));

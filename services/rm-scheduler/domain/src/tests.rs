@@ -5,6 +5,7 @@ mod avoided_nodes;
 mod closed_nodes;
 mod digests;
 pub(crate) mod fixture;
+mod growth_into_free_space;
 mod invariants;
 mod plan_check;
 pub(crate) mod properties;

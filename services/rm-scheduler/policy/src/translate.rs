@@ -211,6 +211,9 @@ fn settings(profile: Profile, switches: &Switches) -> Settings {
             base.preemption_user_percent_per_hour,
         ),
         lend_idle: switches.lend_idle.unwrap_or(base.lend_idle),
+        grow_into_free_space: switches
+            .grow_into_free_space
+            .unwrap_or(base.grow_into_free_space),
         replace_lost: switches.replace_lost.unwrap_or(base.replace_lost),
         exchange: switches.exchange.unwrap_or(base.exchange),
         pack_gpus: switches.pack_gpus.unwrap_or(base.pack_gpus),

@@ -210,11 +210,14 @@ async fn an_accepted_policy_applies_to_running_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_reports_what_would_move() {
     let fixture = Fixture::new(&[4, 4]).await;
-    fixture.neighbours.submit(&job("job_a", "ann"));
     let mut high = job("job_b", "bob");
     high.class = Some("high".into());
     high.max_processes = 3;
     fixture.neighbours.submit(&high);
+    fixture
+        .until("all processes of job_b", |all| all.len() == 3)
+        .await;
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let all = fixture.until("all processes", |all| all.len() == 8).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);

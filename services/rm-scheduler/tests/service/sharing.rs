@@ -87,6 +87,7 @@ async fn allocations_and_the_fairness_ledger_balance() {
     // The classes `normal` and `low` share 15 quanta by their weights 100 and 50. At first one user
     // may hold more than its share, and lent quanta count as due until they are given back.
     let shares = until("even shares", async || {
+        fixture.confirm_all_ends().await;
         let shares = fixture.shares().await?;
         let even = (due(&shares, "normal"), due(&shares, "low")) == (10, 5);
         (even && shares.free == 0).then_some(shares)

@@ -11,6 +11,7 @@ use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, VacatedP
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
+use hayward_testkit::until;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName, WorkKind};
 use serde_json::Value;
@@ -226,12 +227,11 @@ async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
     let fixture = Fixture::new(&[8]).await;
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.neighbours.submit(&job("job_b", "ben"));
-    fixture
-        .until("four processes of job_b", |all| {
-            allocations_of(all, "job_b").len() >= 4
-        })
-        .await;
-    fixture.confirm_all_ends().await;
+    until("four processes of job_b", async || {
+        let all = fixture.confirm_all_ends().await;
+        (allocations_of(&all, "job_b").len() >= 4).then_some(())
+    })
+    .await;
     let own = WhatIf {
         withdraw: vec!["job_a".parse().unwrap()],
         ..WhatIf::default()

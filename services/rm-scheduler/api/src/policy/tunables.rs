@@ -100,6 +100,10 @@ pub struct Switches {
     /// (decision 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lend_idle: Option<bool>,
+    /// Lent space is not limited by the initialization cap and doubling, so a job may use all free
+    /// space at once (TC-10).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grow_into_free_space: Option<bool>,
     /// Work other than jobs gets a successor after its node was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_lost: Option<bool>,

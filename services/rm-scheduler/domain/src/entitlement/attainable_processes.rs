@@ -110,7 +110,9 @@ fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKi
     reaches.largest_caps[shape] = reaches.largest_caps[shape].max(largest_cap);
     if state.policy(work) == Some(Policy::FairShare) {
         let limit = reach.saturating_add(work_state.resting);
-        (cap.steady, cap.now) = (cap.steady.min(limit), cap.now.min(limit));
+        cap.steady = cap.steady.min(limit);
+        cap.now = cap.now.min(limit);
+        cap.lent = cap.lent.min(limit);
     }
     let reach = reach.min(largest_cap);
     if (work_state.reach, work_state.cap) != (reach, cap) {

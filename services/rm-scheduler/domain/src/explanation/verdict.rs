@@ -198,7 +198,7 @@ fn explain_without_deferral<'a>(
     if current == 0 && is_fair_share && work_state.reach == 0 {
         return explain_permanent(state, work, &mut builder.permanent);
     }
-    if current >= work_state.cap.now && current > 0 {
+    if current >= work_state.cap.lent && current > 0 {
         return explain_growth_limit(work_state, current);
     }
     if current == 0 {

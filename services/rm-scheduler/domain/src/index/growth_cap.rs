@@ -17,9 +17,12 @@ pub(crate) struct Cap {
     pub base: u64,
     /// Cap without the limits that apply while the work grows.
     pub steady: u64,
-    /// Cap for this round.
+    /// Cap for this round. It limits the entitlement.
     pub now: u64,
-    /// Value of `now` before free space was considered. Work that holds more shrinks.
+    /// Cap for lent space: `now`, or `steady` without the limits of growth if the work may grow into
+    /// free space (TC-10).
+    pub lent: u64,
+    /// Value of `lent` before free space was considered. Work that holds more shrinks.
     pub before_space: u64,
     /// True if the duration of a task is unknown.
     pub starting: bool,
@@ -31,6 +34,7 @@ impl Cap {
         self.base
             .max(self.steady)
             .max(self.now)
+            .max(self.lent)
             .max(self.before_space)
     }
 
@@ -40,6 +44,7 @@ impl Cap {
             base: processes,
             steady: processes,
             now: processes,
+            lent: processes,
             before_space: processes,
             starting: false,
         }
@@ -84,6 +89,10 @@ impl Cap {
 }
 
 /// Growth settings of one class.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one independent setting"
+)]
 pub(crate) struct GrowthRules {
     initial: u64,
     doubling: bool,
@@ -93,6 +102,8 @@ pub(crate) struct GrowthRules {
     /// True if leaving processes count as reached, so that the work that replaces them does not
     /// start to double again.
     keep_reached: bool,
+    /// True if the limits of growth do not limit lent space.
+    grow_into_free_space: bool,
 }
 
 impl GrowthRules {
@@ -117,6 +128,7 @@ impl GrowthRules {
             prediction: growth.use_prediction.unwrap_or(tunables.use_prediction),
             lookahead_ms: tunables.cycle_ms + fudge_ms,
             keep_reached: tunables.settings.steady_counts,
+            grow_into_free_space: tunables.settings.grow_into_free_space,
         }
     }
 }
@@ -192,11 +204,17 @@ fn compute_job_cap(demand: &WorkRecord, held: HeldCounts, rules: &GrowthRules) -
         (false, true) if reached_count == 0 => base.min(rules.initial.max(1)),
         (false, true) => potential.min(reached_count.saturating_mul(2)),
     };
+    let lent = if rules.grow_into_free_space {
+        potential.max(now)
+    } else {
+        now
+    };
     let cap = Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
         now,
-        before_space: now,
+        lent,
+        before_space: lent,
         starting,
     };
     debug_assert_eq!(now, cap.job_parts(held, rules).least());

@@ -39,6 +39,10 @@ pub struct Settings {
     pub evict_for_somebody: bool,
     /// Space beyond all entitlements is lent. See decision 0006.
     pub lend_idle: bool,
+    /// The limits of growth (initialization cap and doubling) do not apply to lent space. Rounds
+    /// that were recorded before this setting existed are replayed without it (TC-10).
+    #[serde(default)]
+    pub grow_into_free_space: bool,
     /// A node reserved as a whole stays reserved for its work and is cleared at once (W-33).
     pub clear_promised: bool,
     /// If a node shrank below what it holds, processes on this node are preempted first (W-20).
@@ -93,6 +97,7 @@ impl Settings {
             preemption_user_percent_per_hour: None,
             evict_for_somebody: false,
             lend_idle: false,
+            grow_into_free_space: false,
             clear_promised: false,
             relieve_shrunken: false,
             replace_lost: false,
@@ -122,6 +127,7 @@ impl Default for Settings {
             preemption_user_percent_per_hour: Some(200),
             evict_for_somebody: true,
             lend_idle: true,
+            grow_into_free_space: true,
             clear_promised: true,
             relieve_shrunken: true,
             replace_lost: true,

@@ -230,7 +230,8 @@ pub(crate) fn lending_queue_key(
     policy: Policy,
 ) -> Option<QueueKey> {
     let work_state = &state.work[work];
-    let can_borrow = policy == Policy::FairShare && work_state.process_count() < work_state.cap.now;
+    let can_borrow =
+        policy == Policy::FairShare && work_state.process_count() < work_state.cap.lent;
     can_borrow.then_some(if work_state.has_node_list {
         QueueKey::NodeList
     } else {

@@ -7,8 +7,9 @@ use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkI
 
 use crate::{
     FairShare, Plan, Planner, Snapshot, check,
-    input::snapshot::{
-        Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables,
+    input::{
+        settings::Settings,
+        snapshot::{Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables},
     },
     output::plan::WorkShare,
     state::budget::HourlyPreemptions,
@@ -62,6 +63,11 @@ impl Fixture {
             initialization_cap: 2,
             use_prediction: false,
             cycle_ms: 1_000,
+            // The worked examples show the limits of growth.
+            settings: Settings {
+                grow_into_free_space: false,
+                ..Settings::default()
+            },
             ..Tunables::default()
         };
         let snapshot = Snapshot {
