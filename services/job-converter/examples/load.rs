@@ -164,6 +164,10 @@ async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<(
         want,
         finished: Vec::new(),
         returned: Vec::new(),
+        slots: None,
+        idle: 0,
+        running: Vec::new(),
+        request: 0,
         held: None,
         wait_ms: 0,
     };

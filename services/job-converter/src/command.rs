@@ -109,6 +109,8 @@ pub struct LeaseTasks {
     /// Work id in the scope of the runner's token.
     pub runner: WorkId,
     pub request: LeaseRequest,
+    /// Whether the process should end if it runs nothing and nothing of the job waits.
+    pub ends_idle_runner: bool,
 }
 
 /// Response to a task runner.

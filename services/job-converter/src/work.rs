@@ -16,7 +16,9 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
-use hayward_job_converter_domain::{Backoff, BackoffPolicy, TaskTable, WorkFacts};
+use hayward_job_converter_domain::{
+    Backoff, BackoffPolicy, RunningTask, TaskRunners, TaskTable, WorkFacts,
+};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -62,6 +64,7 @@ pub enum WorkSpec {
 pub struct Job {
     pub submission: Arc<JobSubmission>,
     pub tasks: TaskTable,
+    pub runners: TaskRunners,
     pub runner: Runner,
     /// Maximum number of tasks in one lease response. It keeps responses small when tasks carry
     /// large environments.
@@ -71,6 +74,23 @@ pub struct Job {
     /// Value of `counted_attempts` when a process last ended.
     pub counted_attempts_at_last_end: u64,
     pub past: PastAllocations,
+}
+
+impl Job {
+    /// Iterates over the tasks that run, with their processes. A task counts as running while its
+    /// process also holds the lease.
+    pub fn running_tasks(&self) -> impl Iterator<Item = (&AllocationId, RunningTask)> {
+        self.tasks.holders().flat_map(|holder| {
+            let held = self.tasks.leases_of(holder);
+            let is_held = move |running: &&RunningTask| {
+                held.is_some_and(|held| held.contains_key(&running.task))
+            };
+            let running = self.runners.running(holder).iter();
+            running
+                .filter(is_held)
+                .map(move |running| (holder, *running))
+        })
+    }
 }
 
 /// Nodes of allocations that have ended or were vacated. A runner may outlive its allocation if its

@@ -31,6 +31,8 @@ mod submissions;
 mod task_leases;
 #[path = "service/task_recovery.rs"]
 mod task_recovery;
+#[path = "service/task_slots.rs"]
+mod task_slots;
 #[path = "service/user_groups.rs"]
 mod user_groups;
 #[path = "service/work_lifecycle.rs"]

@@ -175,8 +175,13 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
         facts.add(
             "tasks",
             format!(
-                "{} of {} succeeded, {} failed, {} running, {} waiting",
-                tasks.succeeded, tasks.total, tasks.failed, tasks.leased, tasks.waiting
+                "{} of {} succeeded, {} failed, {} running, {} starting, {} waiting",
+                tasks.succeeded,
+                tasks.total,
+                tasks.failed,
+                tasks.running,
+                tasks.leased,
+                tasks.waiting
             ),
         );
     }

@@ -194,8 +194,11 @@ pub struct TaskCounts {
     pub total: u64,
     /// Not leased to a process.
     pub waiting: u64,
-    /// Leased to a process.
+    /// Leased to a process, and not reported as running.
     pub leased: u64,
+    /// Reported as running by its process.
+    #[serde(default)]
+    pub running: u64,
     pub succeeded: u64,
     /// Failed on every attempt.
     pub failed: u64,

@@ -16,9 +16,22 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
     pub allocation: AllocationId,
-    /// Tasks wanted; 0 only reports and renews.
+    /// Tasks wanted, for idle slots and as a reserve; 0 only reports and renews.
     #[serde(default)]
     pub want: u32,
+    /// Slots of the process. Absent from older runners, which get what they want.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// Slots in which no task runs now. They are served before any process gets a reserve.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle: u32,
+    /// Tasks that run now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<RunningReport>,
+    /// Number of this request among those of the process, from 1. A request leases nothing once a
+    /// later one has arrived.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub request: u64,
     /// Tasks finished since the last accepted request. Repeating one is harmless.
     #[serde(default)]
     pub finished: Vec<TaskReport>,
@@ -32,6 +45,21 @@ pub struct LeaseRequest {
     /// Milliseconds the answer may wait for tasks; at most 25,000.
     #[serde(default)]
     pub wait_ms: u64,
+}
+
+/// A task that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunningReport {
+    pub task: u64,
+    pub attempt: u32,
+    /// Milliseconds since the start, by the monotonic clock of the node.
+    pub run_ms: u64,
+}
+
+/// Returns true for 0, which is not serialized.
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// `POST /v1/jobs/{id}/tasks/reports`: only reports.

@@ -1,6 +1,7 @@
 //! Pure logic of job-converter:
 //!
 //! - [`task_table`]: leases and outcomes of the tasks of a job
+//! - [`task_runners`]: how many tasks each runner of a job gets
 //! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
 //! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
 //! - [`open_work_state`]: the state of open work that its user sees
@@ -15,10 +16,12 @@ pub mod open_work_state;
 pub mod orchestrator_maps;
 pub mod range_set;
 pub mod service_processors;
+pub mod task_runners;
 pub mod task_table;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use demand::{DemandFields, compute_demand};
 pub use open_work_state::{OpenWorkState, WorkFacts};
 pub use range_set::RangeSet;
+pub use task_runners::{LeaseDemand, RunningTask, TaskRunners};
 pub use task_table::{Leased, ReportEffect, RunResult, TaskTable};

@@ -27,6 +27,9 @@ use crate::work::published_entries::fill_placeholder;
 
 /// Maximum time in milliseconds that a request waits for tasks.
 const MAX_WAIT_MS: u64 = 25_000;
+/// Time in milliseconds after which a process ends whose slots are all idle, while nothing of its
+/// job waits (TC-8).
+const IDLE_END_MS: u64 = 1_000;
 /// Maximum number of reports in one request.
 const MAX_REPORTS: usize = 10_000;
 
@@ -101,6 +104,10 @@ pub async fn report_tasks(
         finished,
         want: 0,
         returned: Vec::new(),
+        slots: None,
+        idle: 0,
+        running: Vec::new(),
+        request: 0,
         held: None,
         wait_ms: 0,
     };
@@ -131,9 +138,20 @@ async fn lease(
         let detail = format!("more than {MAX_REPORTS} reports");
         return Err(Problem::new(Code::Invalid, "too much at once").at("/finished", detail));
     }
-    let wait = Duration::from_millis(request.wait_ms.min(MAX_WAIT_MS));
+    // A request that does not wait only reports.
+    let is_idle_runner = request.wait_ms >= IDLE_END_MS
+        && request
+            .slots
+            .is_some_and(|slots| slots > 0 && request.idle >= slots);
+    let max_wait_ms = if is_idle_runner {
+        IDLE_END_MS
+    } else {
+        MAX_WAIT_MS
+    };
+    let wait = Duration::from_millis(request.wait_ms.min(max_wait_ms));
     let deadline = tokio::time::Instant::now() + wait;
     let mut changes = app.shared.tasks.subscribe(uuid);
+    let mut is_over = false;
     loop {
         let next_request = LeaseRequest {
             finished: Vec::new(),
@@ -144,6 +162,7 @@ async fn lease(
             job: job.clone(),
             runner: runner.clone(),
             request,
+            ends_idle_runner: is_over && is_idle_runner,
         });
         let committed = app
             .handle
@@ -151,11 +170,12 @@ async fn lease(
             .await?;
         let grant = committed.value?;
         let is_done = grant.done || !grant.leased.is_empty() || next_request.want == 0;
-        if is_done
-            || tokio::time::timeout_at(deadline, changes.changed())
-                .await
-                .is_err()
-        {
+        if is_done || is_over {
+            return Ok((grant, committed.revision));
+        }
+        let change = tokio::time::timeout_at(deadline, changes.changed()).await;
+        is_over = change.is_err();
+        if is_over && !is_idle_runner {
             return Ok((grant, committed.revision));
         }
         request = next_request;

@@ -54,10 +54,7 @@ impl Ledger {
             }
         } else {
             let text = format!("{failed} of {total} tasks failed on every attempt they had");
-            FinalState {
-                state: WorkState::Failed,
-                reason: Some(text),
-            }
+            FinalState::failed(text)
         };
         self.end_work(uuid, final_state, moment, batch);
     }

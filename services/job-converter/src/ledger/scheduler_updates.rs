@@ -1,7 +1,6 @@
 //! Applies updates of the publications `allocations` and `verdicts` of rm-scheduler to the working
 //! set.
 
-use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::BackoffPolicy;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_publication::{Change, Cursor, Update};
@@ -199,7 +198,7 @@ impl Ledger {
     ) {
         let WorkSlot { work: uuid, slot } = *work_slot;
         let ProcessEnd { entry, ran_ms } = *end;
-        self.end_lease(uuid, &entry.id);
+        let is_released = self.end_lease(uuid, &entry.id);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -217,7 +216,8 @@ impl Ledger {
             work: uuid,
         });
         work.end_processor(slot, entry, moment);
-        let caused_by_program = ended_by_program(entry) && !work.uses_counted_retry(entry);
+        let caused_by_program =
+            ended_by_program(entry) && !work.uses_counted_retry(entry) && !is_released;
         let is_held_back =
             record_end_without_progress(work, slot, caused_by_program, ran_ms, moment.monotonic_ms);
         if !is_held_back {
@@ -243,25 +243,24 @@ impl Ledger {
                 "{strikes} processes in a row ended before any task came to an end; the last one: \
                  {exit_text}"
             );
-            let final_state = FinalState {
-                state: WorkState::Failed,
-                reason: Some(reason),
-            };
-            self.end_work(uuid, final_state, moment, batch);
+            self.end_work(uuid, FinalState::failed(reason), moment, batch);
         }
     }
 
-    /// Ends the lease of an allocation. Its tasks wait again.
-    pub(super) fn end_lease(&mut self, uuid: Uuid, holder: &AllocationId) {
+    /// Ends the lease of an allocation. Its tasks wait again. Returns whether its runner was asked
+    /// to end, because it had nothing to run.
+    pub(super) fn end_lease(&mut self, uuid: Uuid, holder: &AllocationId) -> bool {
         self.lease_ends.remove(holder);
         let Some(job) = self.works.get_mut(&uuid).and_then(|work| work.job_mut()) else {
-            return;
+            return false;
         };
+        let is_released = job.runners.remove(holder);
         if job.tasks.end_leases(holder) {
             self.changed_leases.insert((uuid, holder.clone()));
             self.dirty.insert(uuid);
             self.shared.tasks.notify(&uuid, 0);
         }
+        is_released
     }
 
     /// Handles an allocation that is no longer published.

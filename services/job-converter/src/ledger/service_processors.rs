@@ -201,10 +201,7 @@ impl Work {
                 state: WorkState::Completed,
                 reason: None,
             },
-            ServiceOutcome::Failed(reason) => FinalState {
-                state: WorkState::Failed,
-                reason: Some(reason),
-            },
+            ServiceOutcome::Failed(reason) => FinalState::failed(reason),
         });
         let due_ms = processors.due_ms(timeouts, moment.monotonic_ms);
         (final_state, due_ms.into_iter().chain(stable_at_ms).min())

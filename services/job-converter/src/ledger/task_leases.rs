@@ -3,11 +3,12 @@
 //! One request is handled in this order: reports, returned tasks, renewal, new leases. One commit
 //! stores all four steps, so a repeated request is safe.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hayward_job_converter_api::submission::JobSubmission;
-use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, TaskReport};
-use hayward_job_converter_domain::{Leased, ReportEffect, RunResult};
+use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, RunningReport, TaskReport};
+use hayward_job_converter_domain::{LeaseDemand, Leased, ReportEffect, RunResult, RunningTask};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
@@ -34,6 +35,7 @@ impl Ledger {
             job: id,
             runner,
             request,
+            ends_idle_runner,
         } = lease;
         let uuid = self.find_runner_job(&id, &runner)?;
         let Some(work) = self.works.get_mut(&uuid) else {
@@ -41,19 +43,15 @@ impl Ledger {
         };
         check_tasks(work, &id, &request.finished)?;
         let holder = &request.allocation;
-        let mut reports = Reports {
-            holder,
-            moment,
-            batch,
-            changed: ReportChanges::default(),
-        };
-        for report in &request.finished {
-            reports.record(work, report);
-        }
-        let mut changed = reports.changed;
-        let Some(exchange) = Exchange::apply_request(work, &request) else {
+        let mut changed = Reports::record_all(work, &request, moment, batch);
+        let Some(exchange) = Exchange::apply_request(work, &request, moment) else {
             return Ok(LeaseGrant::JOB_ENDED);
         };
+        let is_idle = ends_idle_runner && exchange.has_no_work(work);
+        let job_over = work.job().is_some_and(|job| job.tasks.is_over());
+        if let Some(job) = work.job_mut().filter(|_| is_idle) {
+            job.runners.release(holder);
+        }
         changed.lease |= exchange.returned || !exchange.leased.is_empty();
         if changed.progress {
             self.clear_backoff(uuid, moment, batch);
@@ -67,18 +65,21 @@ impl Ledger {
             self.changed_leases.insert((uuid, holder.clone()));
             self.progressed.insert(uuid);
         }
+        if exchange.running_changed {
+            self.progressed.insert(uuid);
+        }
         self.changed_leases
             .extend(changed.other_holders.into_iter().map(|other| (uuid, other)));
         if exchange.held_tasks == HeldTasks::FirstOfJob {
             self.dirty.insert(uuid);
         }
-        if exchange.job_over {
+        if job_over {
             self.end_completed_job(uuid, moment, batch);
         }
         Ok(LeaseGrant {
             leased: exchange.leased,
             job: Some(exchange.submission),
-            done: exchange.job_over || exchange.takes_no_tasks,
+            done: job_over || exchange.runner == RunnerState::TakesNoTasks || is_idle,
         })
     }
 
@@ -190,39 +191,63 @@ enum HeldTasks {
     FirstOfJob,
 }
 
+/// Whether a runner may lease tasks.
+#[derive(PartialEq, Eq)]
+enum RunnerState {
+    Open,
+    /// The process gets no new tasks.
+    TakesNoTasks,
+    /// The runner has sent a later request.
+    HasLaterRequest,
+}
+
 /// Tasks that one request returns and leases.
 struct Exchange {
     leased: Vec<Leased>,
     /// Whether at least one task waits again.
     returned: bool,
+    /// Whether other tasks run than before.
+    running_changed: bool,
     held_tasks: HeldTasks,
-    job_over: bool,
-    /// Whether the process gets no new tasks.
-    takes_no_tasks: bool,
+    runner: RunnerState,
     submission: Arc<JobSubmission>,
 }
 
 impl Exchange {
     /// Applies the returns, the renewal and the leases of one request. Returns `None` if the work
     /// is no job.
-    fn apply_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
+    fn apply_request(work: &mut Work, request: &LeaseRequest, moment: &Moment) -> Option<Self> {
         let holder = &request.allocation;
         let (ended, takes_no_tasks) = (work.has_ended(holder), !work.may_lease(holder));
         let job = work.job_mut()?;
-        let mut returned = job.tasks.return_tasks(holder, &request.returned);
-        if let Some(held) = &request.held {
-            returned |= job.tasks.retain_known(holder, held);
+        let demand = lease_demand(request);
+        let is_current = job.runners.record_request(holder, demand, request.request);
+        let mut returned = false;
+        let mut running_changed = false;
+        if is_current {
+            returned |= job.tasks.return_tasks(holder, &request.returned);
+            if let Some(held) = &request.held {
+                returned |= job.tasks.retain_known(holder, held);
+            }
+            running_changed = job
+                .runners
+                .set_running(holder, running_tasks(request, moment));
         }
         if ended {
             returned |= job.tasks.end_leases(holder);
+            job.runners.remove(holder);
         }
-        let job_over = job.tasks.is_over();
-        let want = if takes_no_tasks || job_over {
-            0
-        } else {
-            request.want.min(job.max_leased)
+        let runner = match (takes_no_tasks, is_current) {
+            (true, _) => RunnerState::TakesNoTasks,
+            (false, true) => RunnerState::Open,
+            (false, false) => RunnerState::HasLaterRequest,
         };
-        let leased = job.tasks.lease(holder, want as usize);
+        let mut leased = Vec::new();
+        if runner == RunnerState::Open && !job.tasks.is_over() {
+            leased = lease_tasks(job, request, demand);
+        } else if is_current {
+            job.runners.record_response(holder, false);
+        }
         let is_first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
         let held_tasks = match job.tasks.leases_of(holder) {
             None => HeldTasks::None,
@@ -231,13 +256,75 @@ impl Exchange {
         };
         Some(Self {
             returned,
+            running_changed,
             held_tasks,
-            job_over,
-            takes_no_tasks,
+            runner,
             submission: job.submission.clone(),
             leased,
         })
     }
+
+    /// Returns whether the process may end, because nothing of the job waits and it runs nothing.
+    /// It stays while a process that takes no new tasks may return some.
+    fn has_no_work(&self, work: &Work) -> bool {
+        let is_idle = self.runner == RunnerState::Open && self.held_tasks == HeldTasks::None;
+        is_idle
+            && work.job().is_some_and(|job| {
+                job.tasks.waiting() == 0 && job.tasks.holders().all(|other| work.may_lease(other))
+            })
+    }
+}
+
+/// Returns what a runner asks for. An older runner names no slots, and gets what it wants.
+fn lease_demand(request: &LeaseRequest) -> LeaseDemand {
+    let wanted = u64::from(request.want);
+    match request.slots {
+        Some(slots) => LeaseDemand {
+            slots: u64::from(slots),
+            idle: u64::from(request.idle.min(slots)),
+            wanted,
+        },
+        None => LeaseDemand {
+            slots: 1,
+            idle: wanted,
+            wanted,
+        },
+    }
+}
+
+fn running_tasks(request: &LeaseRequest, moment: &Moment) -> Vec<RunningTask> {
+    let to_task = |running: &RunningReport| RunningTask {
+        task: running.task,
+        started_at_ms: moment
+            .now
+            .unix_ms()
+            .saturating_sub(i64::try_from(running.run_ms).unwrap_or(i64::MAX)),
+    };
+    // A faulty list must not change the counts, so it names each task once, and no more than slots.
+    let by_task: BTreeMap<u64, RunningTask> = request
+        .running
+        .iter()
+        .take(request.slots.unwrap_or(0) as usize)
+        .map(|running| (running.task, to_task(running)))
+        .collect();
+    by_task.into_values().collect()
+}
+
+fn lease_tasks(job: &mut Job, request: &LeaseRequest, demand: LeaseDemand) -> Vec<Leased> {
+    let holder = &request.allocation;
+    let held = job.tasks.leases_of(holder).map_or(0, BTreeMap::len) as u64;
+    let count = job
+        .runners
+        .lease_count(holder, demand, held, job.tasks.waiting());
+    let count = count.min(u64::from(job.max_leased));
+    let leased = job
+        .tasks
+        .lease(holder, usize::try_from(count).unwrap_or(usize::MAX));
+    // Only a request that waits for tasks may hold back the reserves of others.
+    let waits = request.slots.is_some() && request.wait_ms > 0;
+    let has_idle_slot = waits && (leased.len() as u64) < demand.idle;
+    job.runners.record_response(holder, has_idle_slot);
+    leased
 }
 
 /// Changes that the reports of one request made.
@@ -262,6 +349,25 @@ struct Reports<'a> {
 }
 
 impl Reports<'_> {
+    /// Records all reports of a request.
+    fn record_all(
+        work: &mut Work,
+        request: &LeaseRequest,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> ReportChanges {
+        let mut reports = Reports {
+            holder: &request.allocation,
+            moment,
+            batch,
+            changed: ReportChanges::default(),
+        };
+        for report in &request.finished {
+            reports.record(work, report);
+        }
+        reports.changed
+    }
+
     fn record(&mut self, work: &mut Work, report: &TaskReport) {
         let holder = self.holder;
         let node = work.process(holder).map(|process| process.node.to_string());
@@ -277,6 +383,9 @@ impl Reports<'_> {
             task: report.task,
             attempt: report.attempt,
         };
+        if result != RunResult::Interrupted {
+            job.runners.record_run(holder, report.duration_us);
+        }
         let before = job.tasks.leased();
         let (recorded, other_holder) = job.tasks.finish(holder, leased, result, report.duration_us);
         self.changed.lease |=

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
-use hayward_job_converter_domain::TaskTable;
+use hayward_job_converter_domain::{TaskRunners, TaskTable};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
@@ -72,6 +72,7 @@ pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
     WorkSpec::Job(Box::new(Job {
         max_leased: max_leased(&submission),
         tasks: TaskTable::new(submission.tasks.len(), attempts),
+        runners: TaskRunners::default(),
         submission: Arc::new(submission),
         runner,
         counted_attempts: 0,

@@ -96,6 +96,16 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
     let is_held = state.backoff.is_held(now_ms);
     let held_processes = is_held.then(|| state.live_count() as u64);
     let want = compute_demand(limit, remaining, mean_ms, held_processes, state.task_ms)?;
+    // While few tasks wait, a rounded number would request processes that have nothing to run.
+    let live_slots = state.live_count() as u64 * u64::from(threads);
+    let many_wait = work
+        .job()
+        .is_some_and(|job| job.tasks.waiting() > live_slots);
+    let remaining_tasks = if many_wait {
+        want.remaining_tasks
+    } else {
+        remaining
+    };
     let machines = match &work.spec {
         WorkSpec::Job(job) => &job.submission.machines,
         WorkSpec::Service(service) => &service.machines,
@@ -109,7 +119,7 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         submitted_at: work.demand_order_time(slot),
         size: work.size(),
         max_processes: want.max_processes,
-        remaining_tasks: want.remaining_tasks,
+        remaining_tasks,
         threads,
         task_ms: want.task_ms,
         machines: machines.clone(),
@@ -195,6 +205,15 @@ pub fn fill_placeholder(argv: &[String], placeholder: &str, number: u64) -> Vec<
 pub struct FinalState {
     pub state: WorkState,
     pub reason: Option<String>,
+}
+
+impl FinalState {
+    pub fn failed(reason: String) -> Self {
+        Self {
+            state: WorkState::Failed,
+            reason: Some(reason),
+        }
+    }
 }
 
 /// Final state of work, with the time of its end.
@@ -303,10 +322,12 @@ fn base_view(
 }
 
 fn task_counts(job: &Job) -> TaskCounts {
+    let running = job.running_tasks().count() as u64;
     TaskCounts {
         total: job.tasks.total(),
         waiting: job.tasks.waiting(),
-        leased: job.tasks.leased(),
+        leased: job.tasks.leased().saturating_sub(running),
+        running,
         succeeded: job.tasks.succeeded(),
         failed: job.tasks.failed(),
     }

@@ -265,6 +265,10 @@ pub fn empty_request(allocation: &AllocationId) -> LeaseRequest {
         want: 0,
         finished: Vec::new(),
         returned: Vec::new(),
+        slots: None,
+        idle: 0,
+        running: Vec::new(),
+        request: 0,
         held: None,
         wait_ms: 0,
     }

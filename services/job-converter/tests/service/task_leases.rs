@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, empty_request, job_with_tasks, refusal, report};
 
-fn task_numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
+pub fn task_numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
     answer.tasks.iter().map(|task| task.task).collect()
 }
 

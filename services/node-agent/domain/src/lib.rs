@@ -3,7 +3,7 @@
 //! - [`reconcile`]: what to start, stop and forget.
 //! - [`journal_recovery`]: what a journal proves after a crash.
 //! - [`lease`]: how long leased work may run.
-//! - [`task_batch_size`]: how many tasks to request.
+//! - [`task_reserve`]: how many tasks to request.
 //! - [`fault_attribution`]: whether the user or the node caused a failed start.
 //! - [`node_offer`]: what a node offers.
 //!
@@ -14,7 +14,7 @@ pub mod journal_recovery;
 pub mod lease;
 pub mod node_offer;
 pub mod reconcile;
-pub mod task_batch_size;
+pub mod task_reserve;
 
 pub use fault_attribution::{NodeFault, Stage, exit_for_failed_start};
 pub use journal_recovery::{
@@ -22,4 +22,4 @@ pub use journal_recovery::{
 };
 pub use lease::{Lease, LeaseAction, Tenure};
 pub use reconcile::{Action, ActualContainer, DesiredContainer, Goal, Phase, State, reconcile};
-pub use task_batch_size::BatchSizer;
+pub use task_reserve::{RESERVE_HORIZON_MS, ReserveSizer};

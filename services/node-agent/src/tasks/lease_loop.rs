@@ -16,7 +16,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::queue::{QueueState, TaskQueue};
+use super::queue::{QueueState, TaskLists, TaskQueue};
 
 /// Minimum interval between reports, to batch outcomes of short tasks.
 const REPORT_INTERVAL: Duration = Duration::from_millis(40);
@@ -30,8 +30,12 @@ const WAIT_MS: u64 = 20_000;
 const BACKOFF_UNIT_MS: u64 = 50;
 /// Maximum number of these doublings.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
-/// Delay after a response without tasks.
+/// Shortest wait in milliseconds after which an empty response was worth waiting for.
+const MIN_WAIT_MS: u64 = 100;
+/// Delay after a response without tasks, while no slot is idle.
 const EMPTY_RETRY: Duration = Duration::from_millis(250);
+/// Time after the start of a task within which its start is reported (TC-11).
+const START_REPORT: Duration = Duration::from_millis(500);
 /// Time for which a refused token is retried. A wrong clock or a key rotation may be the cause,
 /// which must not fail leased work (F23).
 const REFUSAL_TIMEOUT: Duration = Duration::from_hours(2);
@@ -60,10 +64,16 @@ pub struct LeaseLoop {
     last_response: Option<Instant>,
     /// Time at which the token was first refused. `None` if it is accepted.
     refused_since: Option<Instant>,
-    /// Earliest time of the next request for tasks.
+    /// Earliest time of the next request for a reserve.
     next_request_at: Instant,
+    /// Earliest time of the next request for idle slots.
+    next_idle_request_at: Instant,
     /// Earliest time of any request after a failure.
     paused_until: Instant,
+    /// Number of the last request.
+    last_request: u64,
+    /// Whether job-converter knows slots and running tasks. The version before refuses them.
+    reports_slots: bool,
 }
 
 impl LeaseLoop {
@@ -87,7 +97,10 @@ impl LeaseLoop {
             last_response: None,
             refused_since: None,
             next_request_at: Instant::now(),
+            next_idle_request_at: Instant::now(),
             paused_until: Instant::now(),
+            last_request: 0,
+            reports_slots: true,
         }
     }
 
@@ -102,6 +115,7 @@ impl LeaseLoop {
         interrupt: impl Fn(),
     ) -> anyhow::Result<()> {
         while !stop.has_begun() {
+            self.returned.extend(self.queue.take_overdue());
             let state = self.queue.state();
             let nothing_to_report = state.finished == 0 && self.returned.is_empty();
             if self.done && state.is_idle() && nothing_to_report {
@@ -112,14 +126,27 @@ impl LeaseLoop {
             if let Some(at) = next_request
                 && at <= Instant::now()
             {
+                let queue = Arc::clone(&self.queue);
+                let lease_end = self.lease_end().unwrap_or_else(far_future);
+                let waits_next_to_tasks = wait_ms > 0 && !state.is_idle();
+                // A task that starts during the wait is reported soon after its start.
+                let reports_start = wait_ms > 0 && state.waiting > 0;
                 tokio::select! {
                     result = self.exchange(state.want, wait_ms) => result?,
-                    // A stop cancels only a wait for tasks, never a report.
+                    // Only a wait for tasks is cancelled, never a report. The next request lists
+                    // all tasks of this runner, so tasks of a lost response are leased again.
                     () = stop.wait(), if wait_ms > 0 => {}
+                    () = queue.changed.notified(), if waits_next_to_tasks => {}
+                    () = sleep_until(lease_end.into()), if waits_next_to_tasks => {}
+                    () = sleep(START_REPORT), if reports_start => {}
                 }
                 continue;
             }
-            let wake_at = next_request.into_iter().chain(self.lease_end()).min();
+            let wake_at = next_request
+                .into_iter()
+                .chain(self.lease_end())
+                .chain(state.reserve_ends_at)
+                .min();
             tokio::select! {
                 () = self.queue.changed.notified() => {}
                 () = stop.wait() => {}
@@ -134,12 +161,20 @@ impl LeaseLoop {
         let now = Instant::now();
         let holds_tasks = !state.is_idle();
         let wants_more = state.want > 0 && !self.done && state.finished < MAX_UNREPORTED;
+        let has_idle_slot = state.idle > 0 && self.reports_slots;
         let mut times = Vec::new();
         if wants_more {
-            times.push(self.next_request_at);
+            times.push(if has_idle_slot {
+                self.next_idle_request_at
+            } else {
+                self.next_request_at
+            });
+        }
+        if let Some(since) = state.unreported_since.filter(|_| self.reports_slots) {
+            times.push(since + START_REPORT);
         }
         if state.finished > 0 {
-            let is_urgent = !holds_tasks || state.finished >= MAX_REPORTS;
+            let is_urgent = !holds_tasks || has_idle_slot || state.finished >= MAX_REPORTS;
             times.push(if is_urgent { now } else { self.next_report() });
         }
         if !self.returned.is_empty() {
@@ -152,10 +187,15 @@ impl LeaseLoop {
             .into_iter()
             .min()
             .map(|send_at| send_at.max(self.paused_until));
-        let wait_ms = if !holds_tasks && state.finished == 0 {
-            WAIT_MS
-        } else {
-            0
+        let has_report = state.finished > 0 || !self.returned.is_empty();
+        let wait_ms = match self.lease {
+            _ if has_report => 0,
+            // The wait leaves time to renew the lease of the running tasks.
+            Some(lease) if holds_tasks && has_idle_slot && wants_more => {
+                WAIT_MS.min(lease.lease_ms() / 3)
+            }
+            _ if holds_tasks => 0,
+            _ => WAIT_MS,
         };
         (send_at, wait_ms)
     }
@@ -185,21 +225,14 @@ impl LeaseLoop {
 
     /// Sends one request and handles its response.
     async fn exchange(&mut self, want: u32, wait_ms: u64) -> anyhow::Result<()> {
-        let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_REPORT_BYTES);
+        let lists = self.queue.take_lists(MAX_REPORTS, MAX_REPORT_BYTES);
         let want = if self.done { 0 } else { want };
         let sent_ms = millis(self.started_at.elapsed());
         let pending = PendingReports {
             queue: Arc::clone(&self.queue),
-            finished,
+            finished: lists.finished.clone(),
         };
-        let request = LeaseRequest {
-            allocation: self.allocation.clone(),
-            want,
-            finished: pending.finished.clone(),
-            returned: self.returned.clone(),
-            held: Some(held),
-            wait_ms,
-        };
+        let request = self.new_request(want, wait_ms, lists);
         self.response_lost = true;
         let response = self.send(&request).await;
         self.response_lost = response.is_err();
@@ -215,11 +248,16 @@ impl LeaseLoop {
                 let pause = if is_empty {
                     EMPTY_RETRY
                 } else {
-                    Duration::ZERO
+                    REPORT_INTERVAL
                 };
                 let now = Instant::now();
                 self.last_response = Some(now);
                 self.next_request_at = now + pause;
+                // A server that does not wait must not be asked without a pause.
+                let waited_ms = millis(self.started_at.elapsed()) - sent_ms;
+                if wait_ms > 0 && waited_ms < wait_ms.min(MIN_WAIT_MS) {
+                    self.next_idle_request_at = now + pause;
+                }
                 self.queue.resume();
                 self.queue.add(response.tasks);
                 if self.done {
@@ -231,6 +269,10 @@ impl LeaseLoop {
             Err(error) if self.is_permanent(&error) => {
                 Err(error).context("job-converter does not know this runner any more")
             }
+            Err(error) if self.reports_slots && is_unknown_field(&error) => {
+                self.reports_slots = false;
+                Ok(())
+            }
             Err(_) => {
                 drop(pending);
                 self.failures = self.failures.saturating_add(1).min(MAX_BACKOFF_DOUBLINGS);
@@ -239,6 +281,32 @@ impl LeaseLoop {
                 self.paused_until = Instant::now() + Duration::from_millis(pause_ms);
                 Ok(())
             }
+        }
+    }
+
+    fn new_request(&mut self, want: u32, wait_ms: u64, lists: TaskLists) -> LeaseRequest {
+        self.last_request += 1;
+        let request = LeaseRequest {
+            allocation: self.allocation.clone(),
+            want,
+            slots: Some(self.queue.threads()),
+            idle: lists.idle,
+            running: lists.running,
+            request: self.last_request,
+            finished: lists.finished,
+            returned: self.returned.clone(),
+            held: Some(lists.held),
+            wait_ms,
+        };
+        if self.reports_slots {
+            return request;
+        }
+        LeaseRequest {
+            slots: None,
+            idle: 0,
+            running: Vec::new(),
+            request: 0,
+            ..request
         }
     }
 
@@ -326,6 +394,15 @@ impl Drop for PendingReports {
                 .restore_finished(std::mem::take(&mut self.finished));
         }
     }
+}
+
+/// Returns true if a field of the request was refused, as the version before does with new fields.
+fn is_unknown_field(error: &ClientError) -> bool {
+    let problem = error.problem();
+    problem.is_some_and(|problem| {
+        matches!(problem.code, Code::BadRequest | Code::Invalid)
+            && format!("{problem:?}").contains("unknown field")
+    })
 }
 
 fn far_future() -> Instant {

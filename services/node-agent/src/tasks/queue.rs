@@ -4,9 +4,10 @@
 //! for short tasks.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
-use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
-use hayward_node_agent_domain::BatchSizer;
+use hayward_job_converter_api::tasks::{LeasedTask, RunningReport, TaskReport};
+use hayward_node_agent_domain::{RESERVE_HORIZON_MS, ReserveSizer};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
@@ -21,17 +22,30 @@ pub struct TaskQueue {
 }
 
 struct Inner {
-    waiting: VecDeque<LeasedTask>,
-    /// Numbers of the running tasks.
-    running: Vec<u64>,
+    waiting: VecDeque<WaitingTask>,
+    running: Vec<RunningTask>,
     /// Outcomes that are not yet accepted.
     finished: Vec<TaskReport>,
-    batch_sizer: BatchSizer,
+    sizer: ReserveSizer,
     /// Number of waiting tasks at which the lease loop is woken.
     wake_threshold: usize,
     closed: bool,
     /// Whether no more tasks may start.
     halted: bool,
+}
+
+/// A leased task that has not started.
+struct WaitingTask {
+    task: LeasedTask,
+    received_at: Instant,
+}
+
+struct RunningTask {
+    task: u64,
+    attempt: u32,
+    started_at: Instant,
+    /// Whether job-converter may know that the task runs.
+    reported: bool,
 }
 
 /// Snapshot of the queue for the lease loop.
@@ -40,8 +54,24 @@ pub struct QueueState {
     pub waiting: u32,
     pub running: u32,
     pub finished: usize,
+    /// Number of slots that run nothing and have no task waiting for them.
+    pub idle: u32,
     /// Number of tasks to request.
     pub want: u32,
+    /// When the oldest waiting task must be returned.
+    pub reserve_ends_at: Option<Instant>,
+    /// Start of the oldest task that was not reported as running.
+    pub unreported_since: Option<Instant>,
+}
+
+/// Content of one request about the tasks of a runner. All lists are read together, because a task
+/// in none of them would be leased to another runner.
+pub struct TaskLists {
+    pub finished: Vec<TaskReport>,
+    pub running: Vec<RunningReport>,
+    /// Numbers of all tasks that are not in `finished`.
+    pub held: Vec<u64>,
+    pub idle: u32,
 }
 
 impl QueueState {
@@ -56,7 +86,7 @@ impl TaskQueue {
             waiting: VecDeque::new(),
             running: Vec::new(),
             finished: Vec::new(),
-            batch_sizer: BatchSizer::new(threads),
+            sizer: ReserveSizer::new(threads),
             wake_threshold: 0,
             closed: false,
             halted: false,
@@ -72,13 +102,18 @@ impl TaskQueue {
     }
 
     pub fn threads(&self) -> u32 {
-        self.inner.lock().batch_sizer.threads()
+        self.inner.lock().sizer.slots()
     }
 
     pub fn add(&self, tasks: Vec<LeasedTask>) {
         let count = tasks.len();
         let mut inner = self.inner.lock();
-        inner.waiting.extend(tasks);
+        let received_at = Instant::now();
+        inner.waiting.extend(
+            tasks
+                .into_iter()
+                .map(|task| WaitingTask { task, received_at }),
+        );
         inner.wake_threshold = inner.waiting.len() / 2;
         drop(inner);
         for _ in 0..count.min(usize::from(u16::MAX)) {
@@ -128,15 +163,16 @@ impl TaskQueue {
     pub fn finish(&self, report: TaskReport) {
         let mut inner = self.inner.lock();
         if !report.interrupted {
-            inner.batch_sizer.record(report.duration_us);
+            inner.sizer.record(report.duration_us);
         }
-        inner.running.retain(|task| *task != report.task);
+        inner.running.retain(|running| running.task != report.task);
         inner.finished.push(report);
-        let idle = inner.waiting.is_empty() && inner.running.is_empty();
+        let has_idle_slot = inner.waiting.is_empty();
         // The lease loop waits for the first outcome to report it after an interval. Later outcomes
         // notify the loop only if more tasks are needed.
-        let notify =
-            inner.finished.len() == 1 || idle || inner.waiting.len() == inner.wake_threshold;
+        let notify = inner.finished.len() == 1
+            || has_idle_slot
+            || inner.waiting.len() == inner.wake_threshold;
         drop(inner);
         if notify {
             self.changed.notify_one();
@@ -149,19 +185,35 @@ impl TaskQueue {
         let running = u32::try_from(inner.running.len()).unwrap_or(u32::MAX);
         let finished = inner.finished.len();
         let unfinished = waiting.saturating_add(running);
+        let unreported = inner.running.iter().filter(|running| !running.reported);
         QueueState {
             waiting,
             running,
             finished,
-            want: inner.batch_sizer.request_count(unfinished),
+            idle: inner.sizer.idle(unfinished),
+            want: inner.sizer.request_count(unfinished, inner.long_running()),
+            reserve_ends_at: inner.waiting.front().map(WaitingTask::return_at),
+            unreported_since: unreported.map(|running| running.started_at).min(),
         }
     }
 
-    /// Takes the oldest outcomes that fit into one request. Returns them, and the numbers of all
-    /// other tasks of this runner. Both lists are read together, because a task in neither list
-    /// would be leased to another runner.
-    pub fn take_finished(&self, max_count: usize, max_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
+    /// Removes and returns the waiting tasks that have waited for the whole horizon (TC-4).
+    pub fn take_overdue(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
+        let now = Instant::now();
+        let is_due = |waiting: &&WaitingTask| waiting.return_at() <= now;
+        let count = inner.waiting.iter().take_while(is_due).count();
+        inner
+            .waiting
+            .drain(..count)
+            .map(|waiting| waiting.task.task)
+            .collect()
+    }
+
+    /// Takes the oldest outcomes that fit into one request, and lists the other tasks.
+    pub fn take_lists(&self, max_count: usize, max_bytes: usize) -> TaskLists {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
         let mut remaining = max_bytes;
         let fits = |report: &TaskReport| {
             let remaining_after = remaining.checked_sub(max_json_size(report));
@@ -181,11 +233,21 @@ impl TaskQueue {
         let held = inner
             .waiting
             .iter()
-            .map(|task| task.task)
-            .chain(inner.running.iter().copied())
+            .map(|waiting| waiting.task.task)
+            .chain(inner.running.iter().map(|running| running.task))
             .chain(inner.finished.iter().map(|report| report.task))
             .collect();
-        (finished, held)
+        let unfinished = inner.waiting.len() + inner.running.len();
+        let idle = inner
+            .sizer
+            .idle(u32::try_from(unfinished).unwrap_or(u32::MAX));
+        let running = inner.running.iter_mut().map(RunningTask::report).collect();
+        TaskLists {
+            finished,
+            running,
+            held,
+            idle,
+        }
     }
 
     /// Puts back outcomes that were not accepted.
@@ -199,7 +261,11 @@ impl TaskQueue {
     pub fn halt(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         inner.halted = true;
-        inner.waiting.drain(..).map(|task| task.task).collect()
+        inner
+            .waiting
+            .drain(..)
+            .map(|waiting| waiting.task.task)
+            .collect()
     }
 
     pub fn resume(&self) {
@@ -214,13 +280,42 @@ impl TaskQueue {
 }
 
 impl Inner {
+    /// Returns the number of tasks that have run for longer than the horizon of the reserve.
+    fn long_running(&self) -> u32 {
+        let horizon = Duration::from_millis(RESERVE_HORIZON_MS);
+        let is_long = |running: &&RunningTask| running.started_at.elapsed() > horizon;
+        u32::try_from(self.running.iter().filter(is_long).count()).unwrap_or(u32::MAX)
+    }
+
     fn start_next(&mut self) -> Option<LeasedTask> {
         if self.halted {
             return None;
         }
-        let task = self.waiting.pop_front()?;
-        self.running.push(task.task);
+        let WaitingTask { task, .. } = self.waiting.pop_front()?;
+        self.running.push(RunningTask {
+            task: task.task,
+            attempt: task.attempt,
+            started_at: Instant::now(),
+            reported: false,
+        });
         Some(task)
+    }
+}
+
+impl WaitingTask {
+    fn return_at(&self) -> Instant {
+        self.received_at + Duration::from_millis(RESERVE_HORIZON_MS)
+    }
+}
+
+impl RunningTask {
+    fn report(&mut self) -> RunningReport {
+        self.reported = true;
+        RunningReport {
+            task: self.task,
+            attempt: self.attempt,
+            run_ms: u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
     }
 }
 

@@ -46,6 +46,8 @@ pub struct ControlPlaneState {
     pub leased: BTreeMap<u64, LeasedTask>,
     /// First outcome of each task, by number.
     pub finished: BTreeMap<u64, TaskReport>,
+    /// Numbers of the tasks that the last request reported as running.
+    pub running: Vec<u64>,
     /// Numbers of the tasks that the runner gave back.
     pub returned: Vec<u64>,
     /// Number of all tasks. The job is done when all of them have an outcome.
@@ -276,6 +278,7 @@ async fn lease_tasks(
     };
     plane.send_modify(|plane| {
         plane.requests += 1;
+        plane.running = request.running.iter().map(|running| running.task).collect();
         for report in request.finished {
             plane.leased.remove(&report.task);
             if !report.interrupted {

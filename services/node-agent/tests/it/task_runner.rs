@@ -60,21 +60,43 @@ fn has_no_containers(plane: &ControlPlaneState) -> bool {
         .is_some_and(|report| report.containers.is_empty())
 }
 
+/// The first tasks are short, so the runner holds a reserve when the first long one starts. The
+/// reserve is returned although the long task still runs (TC-4).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_runner_gives_its_waiting_tasks_back() {
+async fn a_long_task_holds_back_no_reserved_task() {
     let control = FakeControlPlane::start().await;
-    let mark = control.dir.path().join("mark");
-    let script = format!(": > {}; exec sleep 300", mark.display());
+    let (mark, slow) = (
+        control.dir.path().join("mark"),
+        control.dir.path().join("slow"),
+    );
+    let script = format!(
+        "[ -e {} ] || exit 0; : > {}; exec sleep 300",
+        slow.display(),
+        mark.display()
+    );
     control.change(|plane| {
-        plane.tasks = tasks_with_command(50, &["/bin/sh", "-c", &script]);
-        plane.task_count = 50;
+        plane.tasks = tasks_with_command(100_000, &["/bin/sh", "-c", &script]);
+        plane.task_count = 100_000;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("stopped", task_runner_program(1), 1500));
-    wait_for("the first task runs", || mark.exists().then_some(()));
-    control.set_goal(&id("stopped"), Goal::Stop);
+    control.set_desired(desired_entry("reserve", task_runner_program(1), 1500));
+    control
+        .wait_until("the runner has a reserve", |plane| plane.leased.len() > 10)
+        .await;
+    std::fs::write(&slow, "").unwrap();
+    wait_for("the first long task runs", || mark.exists().then_some(()));
+    control
+        .wait_until("only the running task is leased", |plane| {
+            plane.leased.len() == 1 && !plane.returned.is_empty()
+        })
+        .await;
+    // The running task is reported as running, and ends with the runner.
+    control
+        .wait_until("the start is reported", |plane| plane.running.len() == 1)
+        .await;
+    control.set_goal(&id("reserve"), Goal::Stop);
     let exit = control
-        .wait_for_state(&id("stopped"), ContainerState::Ended)
+        .wait_for_state(&id("reserve"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -83,8 +105,42 @@ async fn a_stopped_runner_gives_its_waiting_tasks_back() {
         (ExitCause::Intended, Some(0)),
         "{exit:?}"
     );
-    let plane = control.state.borrow().clone();
-    assert!(plane.leased.is_empty() && plane.finished.is_empty() && !plane.returned.is_empty());
+    assert!(control.state.borrow().leased.is_empty());
+    control.change(|plane| plane.desired.clear());
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
+}
+
+/// While one slot is busy, the other gets new tasks, and nothing is reserved for it (TC-2).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_slot_does_not_keep_another_from_new_tasks() {
+    let control = FakeControlPlane::start().await;
+    let go = control.dir.path().join("go");
+    let script = format!("while [ ! -e {} ]; do sleep 0.02; done", go.display());
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(1, &["/bin/sh", "-c", &script]);
+        plane.task_count = 4;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.set_desired(desired_entry("slots", task_runner_program(2), 1500));
+    control
+        .wait_until("one slot is busy", |plane| plane.running.len() == 1)
+        .await;
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(4, &["/bin/true"]);
+        plane.tasks.retain(|task| task.task > 0);
+    });
+    control
+        .wait_until("the other slot has run all other tasks", |plane| {
+            plane.finished.len() == 3
+        })
+        .await;
+    std::fs::write(&go, "").unwrap();
+    let report = control
+        .wait_for_state(&id("slots"), ContainerState::Ended)
+        .await;
+    assert_eq!(report.exit.unwrap().cause, ExitCause::Success);
     control.change(|plane| plane.desired.clear());
     control
         .wait_until("the agent has no container", has_no_containers)
@@ -141,7 +197,7 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
         plane.task_count = 2;
     });
     let _agent = Agent::start(&control, &[]);
-    control.set_desired(desired_entry("waiting", task_runner_program(1), 1000));
+    control.set_desired(desired_entry("waiting", task_runner_program(2), 1000));
     control
         .wait_until("both tasks are leased", |plane| plane.leased.len() == 2)
         .await;

@@ -266,8 +266,7 @@ async fn a_dry_run_reports_what_would_move() {
         .call(Method::PUT, "/v1/policy?dry_run=true");
     let call = call.header(IF_MATCH, "\"0\"").body(&Policy::default());
     let same: PolicyAnswer = call.send().await.unwrap();
-    assert!(same.changes.is_empty());
-    assert!(same.moves.unwrap().is_empty());
+    assert!(same.changes.is_empty() && same.moves.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -282,10 +282,7 @@ fn limit_text(work: &WorkShare) -> Option<String> {
     } else {
         "by the predicted end of its tasks"
     };
-    Some(format!(
-        "limited to {} of {} processes {reason}",
-        work.wanted, cap.base
-    ))
+    Some(format!("limited {reason}"))
 }
 
 fn ledger_table(rows: &[LedgerLine], renderer: &Renderer) -> String {

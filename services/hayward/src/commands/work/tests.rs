@@ -39,7 +39,8 @@ fn job() -> WorkView {
         tasks: Some(TaskCounts {
             total: 100,
             waiting: 80,
-            leased: 4,
+            leased: 1,
+            running: 3,
             succeeded: 15,
             failed: 1,
         }),

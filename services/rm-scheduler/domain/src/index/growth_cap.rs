@@ -19,8 +19,8 @@ pub(crate) struct Cap {
     pub steady: u64,
     /// Cap for this round. It limits the entitlement.
     pub now: u64,
-    /// Cap for lent space: `now`, or `steady` without the limits of growth if the work may grow into
-    /// free space (TC-10).
+    /// Cap for lent space: `now`, or the cap without the limits of growth if the work may grow
+    /// into free space (TC-10).
     pub lent: u64,
     /// Value of `lent` before free space was considered. Work that holds more shrinks.
     pub before_space: u64,
