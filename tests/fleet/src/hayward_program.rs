@@ -14,9 +14,12 @@ pub fn hayward_program() -> &'static Path {
     PROGRAM.get_or_init(|| {
         let test_program = std::env::current_exe().expect("this program");
         let folder = test_program.parent().expect("a folder");
-        // The test is target/<profile>/deps/<test>, or target/<profile>/<program>.
+        // The test is target/<profile>/deps/<test>, or target/<profile>/examples/<example>, or
+        // target/<profile>/<program>.
         let profile = match folder.file_name() {
-            Some(name) if name == "deps" => folder.parent().expect("target/<profile>"),
+            Some(name) if name == "deps" || name == "examples" => {
+                folder.parent().expect("target/<profile>")
+            }
             _ => folder,
         };
         let program = profile.join("hayward");
