@@ -11,7 +11,7 @@ pub fn describe_unblock(change: &Unblock) -> String {
         // The scheduler has reserved the space already.
         Unblock::Wait {
             leaving_processes: 0,
-        } => "wait: room is kept for it".to_owned(),
+        } => "wait: space is reserved for it".to_owned(),
         Unblock::Wait {
             leaving_processes: 1,
         } => "wait: a process that is leaving makes room".to_owned(),

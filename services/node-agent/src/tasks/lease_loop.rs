@@ -255,8 +255,8 @@ impl LeaseLoop {
                 self.next_request_at = now + pause;
                 // A server that does not wait must not be asked without a pause.
                 let waited_ms = millis(self.started_at.elapsed()) - sent_ms;
-                if wait_ms > 0 && waited_ms < wait_ms.min(MIN_WAIT_MS) {
-                    self.next_idle_request_at = now + pause;
+                if is_empty && wait_ms > 0 && waited_ms < wait_ms.min(MIN_WAIT_MS) {
+                    self.next_idle_request_at = now + EMPTY_RETRY;
                 }
                 self.queue.resume();
                 self.queue.add(response.tasks);
