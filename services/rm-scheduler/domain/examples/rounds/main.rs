@@ -4,7 +4,8 @@
 //! Arguments of the form `NODESxWORK` choose the sizes of fleets (`10000x100000`).
 //!
 //! The measured fleets have one shape and growing size. Each fleet runs:
-//! - the first round, which fills the fleet,
+//! - the first round, which fills the fleet. "limited" is the same round without growth into free
+//!   space, which grants fewer processes,
 //! - rounds after a change of work, each followed by a round without changes,
 //! - rounds after a change of one node: it takes no work, takes work, is gone, is back,
 //! - rounds without changes after the fleet has settled,
@@ -76,10 +77,12 @@ fn measure_fleet(nodes: u64, work_count: u64) {
     println!("\n{nodes} nodes, {work_count} requests");
     let mut snapshot = build_fleet(nodes, work_count);
     touch_memory_in_child(work_count);
+    let (limited, _) = measure_first_rounds(&limit_growth(&snapshot));
     let (first, plan) = measure_first_rounds(&snapshot);
     let peak = peak_bytes() >> 20;
     let (placed, baseline) = measure_cost(|| place_by_best_fit(&snapshot));
     assert!(placed > 0, "the baseline placed nothing");
+    limited.print("limited", &baseline);
     first.print("first", &baseline);
     println!(
         "  best fit {:>9.2} ms for {placed}, peak {peak} MiB",
@@ -244,6 +247,13 @@ fn measure_changed_nodes(service: &mut ServiceState, snapshot: &mut Snapshot, ba
     for (label, rounds) in costs {
         rounds.print(label, baseline);
     }
+}
+
+/// Returns the fleet with a policy in which work does not grow into free space beyond its limits.
+fn limit_growth(snapshot: &Snapshot) -> Snapshot {
+    let mut limited = snapshot.clone();
+    limited.tunables.settings.grow_into_free_space = false;
+    limited
 }
 
 /// Measures first rounds. Returns them with their plan, which is the same each time.
