@@ -3,6 +3,7 @@
 //! - [`reconcile`]: what to start, stop and forget.
 //! - [`journal_recovery`]: what a journal proves after a crash.
 //! - [`lease`]: how long leased work may run.
+//! - [`run_signals`]: when a run of a task is warned, asked to end and killed.
 //! - [`task_reserve`]: how many tasks to request.
 //! - [`fault_attribution`]: whether the user or the node caused a failed start.
 //! - [`node_offer`]: what a node offers.
@@ -14,6 +15,7 @@ pub mod journal_recovery;
 pub mod lease;
 pub mod node_offer;
 pub mod reconcile;
+pub mod run_signals;
 pub mod task_reserve;
 
 pub use fault_attribution::{NodeFault, Stage, exit_for_failed_start};
@@ -22,4 +24,5 @@ pub use journal_recovery::{
 };
 pub use lease::{Lease, LeaseAction, Tenure};
 pub use reconcile::{Action, ActualContainer, DesiredContainer, Goal, Phase, State, reconcile};
+pub use run_signals::{RunSignals, RunTimes, SignalStep, StopReason, StopRequest};
 pub use task_reserve::{RESERVE_HORIZON_MS, ReserveSizer};
