@@ -1,5 +1,7 @@
 //! The command line: every subcommand with its help line, and the common flags.
 
+mod script_flags;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -14,8 +16,10 @@ use crate::commands::operate::{
     audit, block, blocks, moves, node, nodes, orchestrators, policy, worker_pool,
 };
 use crate::commands::work;
-use crate::commands::work::{apps, cancel, logs, reserve, service, submit, tasks, watch};
+use crate::commands::work::{apps, cancel, logs, reserve, service, submit, task, tasks, watch};
 use crate::connection::Access;
+
+pub use script_flags::parse_submit_again;
 
 /// Schedule work on a fleet of nodes: start a fleet, submit work, follow it, see why it waits.
 #[derive(Debug, Parser)]
@@ -34,6 +38,10 @@ pub struct Cli {
 const FIRST_STEPS: &str = "\
 Start with `hayward up` in one terminal, and in another:
   hayward submit --count 4 --wait -- echo 'task {task}'";
+
+const TASK_EXAMPLE: &str = "\
+Example, for the first task of a job:
+  hayward task job_01a1feb8be5372f683f1ff1912f559b9 0";
 
 /// A command that calls a fleet, with the caller's token.
 #[derive(Debug, Args)]
@@ -98,8 +106,11 @@ pub enum FleetCommand {
     Watch(WithAccess<watch::Arguments>),
     /// Print the last output of tasks, or the output of a service
     Logs(WithAccess<logs::Arguments>),
-    /// List the tasks of a job and how they ended
+    /// List the tasks of a job and how they ended, or those that run
     Tasks(WithAccess<tasks::Arguments>),
+    /// Show one task of a job, with its failed attempts and its last output
+    #[command(after_help = TASK_EXAMPLE)]
+    Task(WithAccess<task::Arguments>),
     /// End jobs, services or reservations
     Cancel(WithAccess<cancel::Arguments>),
     /// Move a process of a service to another node
@@ -306,7 +317,11 @@ mod tests {
             vec!["submit"],
             vec!["submit", "--count", "2", "--each", "f", "--", "a"],
             vec!["submit", "--file", "f", "--memory", "1G"],
+            vec!["submit", "--file", "f", "--time", "1h"],
+            vec!["submit", "--gang", "f", "--discard-output"],
             vec!["submit", "--memory", "lots", "--", "a"],
+            vec!["tasks", "job_1", "--failed", "--running"],
+            vec!["task", "job_1"],
             vec!["block", "n", "--for", "1m", "--permanent"],
             vec!["block", "a/b"],
             vec!["jobs", "--in", "done"],

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use hayward::cli::{Cli, Command, FleetCommand};
+use hayward::cli::{Cli, Command, FleetCommand, parse_submit_again};
 use hayward::commands::fleet::{
     backup, completion, config, demo, enrol, healthcheck, node_agent, preflight, prepare, restore,
     run_service, token, up,
@@ -16,7 +16,7 @@ use hayward::commands::operate::{
     audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, status, worker_pool,
 };
 use hayward::commands::work::{
-    apps, cancel, explain, job, jobs, logs, reserve, service, submit, tasks, timeline, watch,
+    apps, cancel, explain, job, jobs, logs, reserve, service, submit, task, tasks, timeline, watch,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, error_text, is_closed_pipe, note};
@@ -105,7 +105,9 @@ async fn dispatch_fleet_command(
     session: impl Fn(Access) -> Session,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        FleetCommand::Submit(it) => return submit::run(session(it.access), it.arguments).await,
+        FleetCommand::Submit(it) => {
+            return submit::run(session(it.access), it.arguments, parse_submit_again).await;
+        }
         FleetCommand::Watch(it) => return watch::run(session(it.access), it.arguments).await,
         FleetCommand::Move(it) => return moves::start_move(session(it.access), it.arguments).await,
         FleetCommand::Restart(it) => return moves::restart(session(it.access), it.arguments).await,
@@ -124,6 +126,7 @@ async fn dispatch_fleet_command(
         FleetCommand::Job(it) => job::run(session(it.access), it.arguments).await?,
         FleetCommand::Logs(it) => logs::run(session(it.access), it.arguments).await?,
         FleetCommand::Tasks(it) => tasks::run(session(it.access), it.arguments).await?,
+        FleetCommand::Task(it) => task::run(session(it.access), it.arguments).await?,
         FleetCommand::Cancel(it) => cancel::run(session(it.access), it.arguments).await?,
         FleetCommand::Explain(it) => explain::run(session(it.access), it.arguments).await?,
         FleetCommand::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,

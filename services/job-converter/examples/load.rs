@@ -170,6 +170,7 @@ async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<(
         request: 0,
         held: None,
         wait_ms: 0,
+        terms: None,
     };
     let lease: LeaseAnswer = client.post(&path, &request, None).await?;
     request.want = 0;
@@ -183,6 +184,7 @@ async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<(
             signal: None,
             error: None,
             interrupted: false,
+            end: None,
             duration_us: 1_000,
             output: String::new(),
         })

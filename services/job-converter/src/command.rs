@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use hayward_job_converter_api::submission::{JobSubmission, ServiceSubmission};
-use hayward_job_converter_api::tasks::LeaseRequest;
+use hayward_job_converter_api::tasks::{LeaseRequest, RunTerms};
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_domain::Leased;
 use hayward_publication::Update;
 use hayward_publication::committer::Reply;
 use hayward_publication::invariants::Findings;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use uuid::Uuid;
 
 use crate::applications::ApplicationCommand;
@@ -28,6 +28,7 @@ pub enum Command {
     ),
     Cancel(CancelWork, Reply<Result<(), Refusal>>),
     Lease(Box<LeaseTasks>, Reply<Result<LeaseGrant, Refusal>>),
+    RunningTasks(RunningTasksQuery, Reply<Vec<RunningRun>>),
     AllocationUpdate(Update<AllocationEntry>, Reply<()>),
     VerdictUpdate(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorCommand>),
@@ -118,6 +119,8 @@ pub struct LeaseGrant {
     pub leased: Vec<Leased>,
     /// Submission of the job. `None` if the job has ended.
     pub job: Option<Arc<JobSubmission>>,
+    /// Terms of the job, for a runner that wants them.
+    pub terms: Option<Box<RunTerms>>,
     /// Whether the runner should end, because it gets no more tasks.
     pub done: bool,
 }
@@ -126,6 +129,27 @@ impl LeaseGrant {
     pub const JOB_ENDED: Self = Self {
         leased: Vec::new(),
         job: None,
+        terms: None,
         done: true,
     };
+}
+
+/// Request for the running tasks of a job, by number.
+#[derive(Debug, Clone, Copy)]
+pub struct RunningTasksQuery {
+    pub job: Uuid,
+    pub first_task: u64,
+    pub limit: usize,
+}
+
+/// A task that runs, with its process.
+pub struct RunningRun {
+    pub task: u64,
+    pub attempt: u32,
+    /// `None` if the process has not been observed yet.
+    pub node: Option<NodeName>,
+    pub allocation: AllocationId,
+    pub started_at: Timestamp,
+    /// Milliseconds since the start.
+    pub run_ms: u64,
 }

@@ -13,6 +13,7 @@ mod reservations;
 mod route_roles;
 mod services;
 mod submit;
+mod task_views;
 mod tasks;
 mod work;
 
@@ -70,8 +71,9 @@ fn user_routes() -> OpenApiRouter<App> {
         .routes(routes!(jobs::show_job, jobs::cancel_job))
         .routes(routes!(explain::explain_job))
         .routes(routes!(explain::show_job_timeline))
-        .routes(routes!(tasks::list_tasks))
-        .routes(routes!(tasks::read_logs))
+        .routes(routes!(task_views::list_tasks))
+        .routes(routes!(task_views::show_job_task))
+        .routes(routes!(task_views::read_logs))
         .routes(routes!(services::list_services, submit::submit_service))
         .routes(routes!(
             services::show_service,

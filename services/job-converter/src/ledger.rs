@@ -17,11 +17,13 @@ pub mod last_hosts;
 mod orchestrators;
 mod restore;
 mod round;
+mod running_tasks;
 pub mod scheduler_updates;
 pub mod service_change;
 mod service_processors;
 pub mod submit_and_cancel;
 pub mod task_leases;
+mod task_reports;
 mod timeline;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -153,6 +155,10 @@ impl hayward_publication::Ledger for Ledger {
             Command::Lease(lease, reply) => {
                 let result = self.lease(*lease, moment, batch);
                 batch.answer(reply, result);
+            }
+            Command::RunningTasks(query, reply) => {
+                let running = self.running_tasks(query, moment);
+                batch.answer(reply, running);
             }
             Command::AllocationUpdate(update, reply) => {
                 self.apply_allocation_update(update, moment, batch);

@@ -36,7 +36,7 @@ pub(crate) fn count_submission(kind: WorkKind) {
 pub(crate) fn count_attempt(result: RunResult) {
     let outcome = match result {
         RunResult::Succeeded => "succeeded",
-        RunResult::Failed => "failed",
+        RunResult::Failed | RunResult::FailedForGood => "failed",
         RunResult::Interrupted => return,
     };
     TASKS.add(1, &[TASK_OUTCOME.with(outcome)]);

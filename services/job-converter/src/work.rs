@@ -5,6 +5,8 @@ pub mod exit_description;
 pub mod prepared_work;
 pub mod published_entries;
 pub mod queue_choice;
+pub mod run_end;
+pub mod run_terms;
 pub mod service_deployment;
 pub mod service_processors;
 pub mod validate;
@@ -73,6 +75,8 @@ pub struct Job {
     pub counted_attempts: u64,
     /// Value of `counted_attempts` when a process last ended.
     pub counted_attempts_at_last_end: u64,
+    /// The first task that failed, for the reason of the end. It is not stored.
+    pub first_failure: Option<FailedTask>,
     pub past: PastAllocations,
 }
 
@@ -128,6 +132,12 @@ impl PastAllocations {
     pub fn node(&self, id: &AllocationId) -> Option<&NodeName> {
         self.0.get(id)
     }
+}
+
+/// A failed task, with one sentence about its end.
+pub struct FailedTask {
+    pub task: u64,
+    pub message: String,
 }
 
 /// The token of a job's runners, and the work id in its scope.
@@ -267,6 +277,14 @@ impl Work {
         self.slots
             .iter()
             .find_map(|slot| slot.processes.get(allocation))
+    }
+
+    /// Returns the node of an allocation, for jobs also after its end. `None` if it was not
+    /// observed.
+    pub fn node_of(&self, allocation: &AllocationId) -> Option<&NodeName> {
+        let past = || self.job()?.past.node(allocation);
+        let process = self.process(allocation);
+        process.map(|process| &process.node).or_else(past)
     }
 
     /// Returns true if the allocation has ended or is gone.

@@ -31,6 +31,8 @@ mod submissions;
 mod task_leases;
 #[path = "service/task_recovery.rs"]
 mod task_recovery;
+#[path = "service/task_runs.rs"]
+mod task_runs;
 #[path = "service/task_slots.rs"]
 mod task_slots;
 #[path = "service/user_groups.rs"]

@@ -5,6 +5,7 @@ mod container_engine;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::run_as::{Accounts, AgentAccount};
 use anyhow::Context as _;
 use hayward_node_agent_domain::NodeFault;
 use hayward_service::config::LogFormat;
@@ -217,6 +218,16 @@ impl Settings {
 
     pub fn token(&self) -> anyhow::Result<TokenSource> {
         self.token_path().map(TokenSource::file)
+    }
+
+    /// Returns the accounts under which work runs.
+    pub fn accounts(&self) -> anyhow::Result<Accounts> {
+        Accounts::new(
+            AgentAccount::current(),
+            &self.run_as_users,
+            self.run_as_uid,
+            self.run_as_gid,
+        )
     }
 
     pub fn label_map(&self) -> anyhow::Result<BTreeMap<String, String>> {

@@ -62,7 +62,6 @@ use cgroups::Cgroups;
 use journal::Journal;
 use lease::LeaseWriter;
 use node_condition::{NodeCondition, NodeReader};
-use run_as::{Accounts, AgentAccount};
 use runtime::docker::Docker;
 use runtime::process::{ProcessSettings, Processes};
 use runtime::real::RealRuntime;
@@ -297,12 +296,7 @@ fn create_runtime(
     std::fs::create_dir_all(state_dir)
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
     let state_dir = std::path::absolute(state_dir)?;
-    let accounts = Accounts::new(
-        AgentAccount::current(),
-        &settings.run_as_users,
-        settings.run_as_uid,
-        settings.run_as_gid,
-    )?;
+    let accounts = settings.accounts()?;
     if accounts.uses_agent_account() {
         tracing::warn!("work runs as the agent's own account, because the agent is not root");
     }
@@ -311,6 +305,7 @@ fn create_runtime(
     let process_settings = ProcessSettings {
         command: settings.command()?,
         source: tasks::TaskSource::new(&settings.job_converter_url, &settings.token()?),
+        node: settings.node()?.to_string(),
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,

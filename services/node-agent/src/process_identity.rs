@@ -110,6 +110,11 @@ pub fn list_processes() -> impl Iterator<Item = (u32, Stat)> {
         .filter_map(|pid| Some((pid, read_stat(pid)?)))
 }
 
+/// Returns whether a process of the process group is alive.
+pub fn has_live_member(group: u32) -> bool {
+    list_processes().any(|(_, stat)| stat.group == group && !stat.is_zombie)
+}
+
 /// Returns the ids of all processes.
 pub fn process_ids() -> Vec<u32> {
     list_processes().map(|(pid, _)| pid).collect()

@@ -5,11 +5,19 @@
 //! stays in the queue until it was accepted.
 
 pub mod lease_loop;
+mod memory_limit;
+mod output_files;
+mod output_tail;
 pub mod queue;
+mod run_control;
+mod run_plan;
+mod script_file;
+mod start_failure;
 mod tee;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +27,13 @@ use hayward_service::client::Authority;
 use hayward_service::{Client, Shutdown, TokenSource};
 use hayward_vocabulary::{AllocationId, WorkId};
 
+use hayward_node_agent_domain::{StopReason, StopRequest};
 use lease_loop::LeaseLoop;
 use queue::TaskQueue;
+use run_plan::RunnerContext;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
-pub const PREFIX: &str = "HAYWARD_TASK_";
+pub const PREFIX: &str = "HAYWARD_RUNNER_";
 /// Name, after the prefix, of the variable with the certificate authority.
 const AUTHORITY: &str = "CA";
 
@@ -60,6 +70,9 @@ pub struct Assignment {
     pub allocation: AllocationId,
     pub threads: u32,
     pub stop_grace_ms: u64,
+    pub node: String,
+    /// Control groups of the allocation.
+    pub groups: Vec<PathBuf>,
 }
 
 impl Assignment {
@@ -71,6 +84,8 @@ impl Assignment {
             ("ALLOCATION", self.allocation.to_string()),
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
+            ("NODE", self.node.clone()),
+            ("GROUPS", self.groups_text()),
         ];
         let authority = self.source.current_authority();
         values
@@ -95,6 +110,29 @@ impl Assignment {
             allocation: read("ALLOCATION")?.parse()?,
             threads: read("THREADS")?.parse()?,
             stop_grace_ms: read("GRACE_MS")?.parse()?,
+            node: read("NODE")?,
+            groups: std::env::split_paths(&read("GROUPS")?)
+                .filter(|group| !group.as_os_str().is_empty())
+                .collect(),
+        })
+    }
+
+    fn groups_text(&self) -> String {
+        let joined = std::env::join_paths(&self.groups).unwrap_or_default();
+        joined.into_string().unwrap_or_default()
+    }
+
+    fn runner_context(&self) -> anyhow::Result<RunnerContext> {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| !name.starts_with(PREFIX))
+            .collect();
+        Ok(RunnerContext {
+            node: self.node.clone(),
+            allocation: self.allocation.to_string(),
+            work_dir: std::env::current_dir()?,
+            environment,
+            groups: self.groups.clone(),
         })
     }
 
@@ -128,16 +166,22 @@ fn run() -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let queue = Arc::new(TaskQueue::new(assignment.threads));
-    let threads = worker::TaskThreads::start_all(&queue)?;
+    let threads = worker::TaskThreads::start_all(&queue, assignment.runner_context()?)?;
+    let control = Arc::clone(&threads.control);
     let grace = Duration::from_millis(assignment.stop_grace_ms);
     let result = runtime.block_on(async {
         let stop = Shutdown::on_signals()?;
         assignment
             .lease_loop(Arc::clone(&queue))?
-            .run(stop, grace, || threads.interrupt())
+            .run(stop, grace, |request| control.stop_all(request))
             .await
     });
     queue.close();
+    // After an error, tasks may still run.
+    control.stop_all(StopRequest {
+        reason: StopReason::Requested,
+        latest_kill_at_ms: 0,
+    });
     threads.join();
     result
 }

@@ -22,24 +22,9 @@ pub fn job(command: &[&str], count: u64) -> JobSubmission {
 
 pub fn job_with_tasks(command: &[&str], tasks: Tasks) -> JobSubmission {
     JobSubmission {
-        queue: None,
-        pool: None,
-        priority: None,
-        container: None,
-        name: None,
-        class: None,
         command: command.iter().map(ToString::to_string).collect(),
         tasks,
-        environment: BTreeMap::new(),
-        working_directory: None,
-        size: None,
-        max_processes: None,
-        threads: None,
-        max_attempts: None,
-        machines: Vec::new(),
-        labels: BTreeMap::new(),
-        when_unreachable: None,
-        disruption_limit: None,
+        ..JobSubmission::default()
     }
 }
 

@@ -9,6 +9,7 @@ pub mod logs;
 pub mod reserve;
 pub mod service;
 pub mod submit;
+pub mod task;
 pub mod tasks;
 pub mod timeline;
 pub mod watch;

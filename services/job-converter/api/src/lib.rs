@@ -3,7 +3,9 @@
 
 pub mod applications;
 pub mod orchestrators;
+pub mod placeholders;
 pub mod service_processors;
+pub mod signals;
 pub mod submission;
 pub mod tasks;
 pub mod unreachable;

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::service_processors::RetriesSubmission;
+use crate::signals::TaskSignal;
 use crate::unreachable::UnreachableChoice;
 
 /// `POST /v1/jobs`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobSubmission {
     #[serde(default)]
@@ -28,8 +29,16 @@ pub struct JobSubmission {
     /// Priority in the queue; the higher number is served first. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Argument vector of one task. `{task}` is replaced by the task's number, from 0.
+    /// Argument vector of one task. `{task}` is replaced by the task's number, from 0. The other
+    /// placeholders are `{job}`, `{name}`, `{attempt}`, `{run}`, `{user}`, `{node}` and
+    /// `{allocation}`. They are also replaced in values of `environment`, in `working_directory`
+    /// and in paths of `output`. `{task:05}` pads with zeros. With a script, the arguments of the
+    /// script.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// Script that each task runs. Default: the command names a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptSubmission>,
     /// Only services can run in an image; a job with one is refused.
     #[serde(default)]
     pub container: Option<ContainerSubmission>,
@@ -64,6 +73,100 @@ pub struct JobSubmission {
     /// number (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
+    /// Milliseconds after which a run of a task is stopped. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// Milliseconds before the time limit at which `warn_signal` is sent once. Default: no warning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warn_before_ms: Option<u64>,
+    /// Default: `USR1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warn_signal: Option<TaskSignal>,
+    /// Signal that asks a task to end. Default: `TERM`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<TaskSignal>,
+    /// Milliseconds from the stop signal to SIGKILL, at most 600,000. Default: that of the fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace_ms: Option<u64>,
+    /// An exit with 0 after the stop signal is a success. Default false: the task runs again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub trust_exit_after_stop: bool,
+    /// Default: the last words of each task are stored with its outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSubmission>,
+}
+
+/// Name of a script that has none.
+pub const DEFAULT_SCRIPT_NAME: &str = "script";
+
+impl JobSubmission {
+    /// Returns the name of the script, else the program. `None` if the command is empty.
+    pub fn program_name(&self) -> Option<&str> {
+        match &self.script {
+            Some(script) => Some(script.name.as_deref().unwrap_or(DEFAULT_SCRIPT_NAME)),
+            None => self.command.first().map(String::as_str),
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// A script that is sent with the job, and started by each task (TC-68).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptSubmission {
+    /// At most 65,536 bytes. Placeholders are not replaced.
+    pub text: String,
+    /// Argument vector of the interpreter. Default: the first line after `#!`, else `/bin/sh`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interpreter: Vec<String>,
+    /// Name of the file on the node, without `/`. Default: `script`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Destinations of the output of tasks (TC-81).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputSubmission {
+    /// `keep` (default), `discard`, or a path with placeholders. A relative path is below the
+    /// working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// `merge` (default) follows stdout; else as stdout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    #[serde(default, skip_serializing_if = "FileMode::is_default")]
+    pub mode: FileMode,
+    /// Directories that are missing are made.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub make_directories: bool,
+}
+
+/// Treatment of a file of output that exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileMode {
+    /// Each run empties the file.
+    #[default]
+    Truncate,
+    Append,
+}
+
+impl FileMode {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands over a reference"
+    )]
+    fn is_default(&self) -> bool {
+        *self == Self::Truncate
+    }
 }
 
 /// Number of tasks, or their arguments.

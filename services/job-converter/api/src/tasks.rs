@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{AllocationId, NodeName};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::signals::TaskSignal;
+use crate::submission::{OutputSubmission, ScriptSubmission};
 
 /// `POST /v1/jobs/{id}/tasks/leases`: reports finished tasks, renews the lease, requests more
 /// tasks.
@@ -45,6 +48,19 @@ pub struct LeaseRequest {
     /// Milliseconds the answer may wait for tasks; at most 25,000.
     #[serde(default)]
     pub wait_ms: u64,
+    /// Whether the runner has the terms of the job. Absent from older runners, which get them with
+    /// each task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<TermsState>,
+}
+
+/// Whether a runner knows what is equal for all tasks of its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TermsState {
+    /// The answer has to carry them.
+    Wanted,
+    Known,
 }
 
 /// A task that runs.
@@ -77,6 +93,40 @@ pub struct LeaseAnswer {
     pub lease_ms: u64,
     /// True when no more tasks follow: the runner ends.
     pub done: bool,
+    /// Sent to a runner that wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Box<RunTerms>>,
+}
+
+/// Terms that are equal for all tasks of a job. Placeholders are not replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunTerms {
+    pub job: WorkId,
+    pub name: String,
+    pub user: String,
+    /// Program and arguments, or only the arguments of the script.
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptSubmission>,
+    /// Variables of the user, and those of Hayward that are equal for all tasks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Milliseconds from the start of a run to its stop signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// Milliseconds before the time limit at which the warning is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warn_before_ms: Option<u64>,
+    pub warn_signal: TaskSignal,
+    pub stop_signal: TaskSignal,
+    /// Milliseconds from the stop signal to SIGKILL.
+    pub stop_grace_ms: u64,
+    #[serde(default)]
+    pub trust_exit_after_stop: bool,
+    #[serde(default)]
+    pub output: OutputSubmission,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -84,7 +134,10 @@ pub struct LeasedTask {
     pub task: u64,
     /// Counts from 1.
     pub attempt: u32,
-    /// Placeholders are replaced.
+    /// Words after the command of the terms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    /// Only for older runners, which do not read the terms; else empty. Placeholders are replaced.
     pub argv: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
@@ -107,6 +160,9 @@ pub struct TaskReport {
     /// Ended by Hayward; the attempt is not counted.
     #[serde(default)]
     pub interrupted: bool,
+    /// Cause of the end, where it differs from the exit status. Older runners have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<RunEnd>,
     /// Microseconds from start to end.
     pub duration_us: u64,
     /// End of both output streams, at most `OUTPUT_LIMIT` bytes.
@@ -114,12 +170,98 @@ pub struct TaskReport {
     pub output: String,
 }
 
+/// End of a run that its exit status does not explain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunEnd {
+    pub cause: EndCause,
+    /// One sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Why a run of a task ended (TC-121).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// The program returned an exit code.
+    Exited,
+    /// A signal that Hayward did not send ended the program.
+    Signalled,
+    /// The kernel ended a process of the task, because its memory limit was reached.
+    OutOfMemory,
+    TimeLimit,
+    /// The program could not be started.
+    CannotStart,
+    /// Hayward stopped the run. The task waits again, or its job is cancelled.
+    Stopped,
+    #[serde(other)]
+    Unknown,
+}
+
+/// Party that has to act after the end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Blame {
+    User,
+    Machine,
+    /// Hayward, or its operator.
+    System,
+    /// The end was intended.
+    None,
+}
+
+impl EndCause {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Signalled => "signalled",
+            Self::OutOfMemory => "out_of_memory",
+            Self::TimeLimit => "time_limit",
+            Self::CannotStart => "cannot_start",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Parses the output of [`EndCause::name`].
+    pub fn from_name(name: &str) -> Self {
+        let all = [
+            Self::Exited,
+            Self::Signalled,
+            Self::OutOfMemory,
+            Self::TimeLimit,
+            Self::CannotStart,
+            Self::Stopped,
+        ];
+        let found = all.into_iter().find(|cause| cause.name() == name);
+        found.unwrap_or(Self::Unknown)
+    }
+
+    /// Returns whether a new attempt may end differently. Out of memory and the time limit would be
+    /// reached again.
+    pub fn is_worth_a_retry(self) -> bool {
+        !matches!(self, Self::OutOfMemory | Self::TimeLimit)
+    }
+}
+
 /// Bytes of output stored with an outcome: enough for error messages and small results.
 pub const OUTPUT_LIMIT: usize = 4096;
 
 impl TaskReport {
+    /// Returns true if the run ended with exit code 0, and nothing else ended it.
     pub fn succeeded(&self) -> bool {
-        self.exit_code == Some(0)
+        self.cause() == EndCause::Exited && self.exit_code == Some(0)
+    }
+
+    /// Returns the cause of the end. Older runners report none, so it follows from the exit status.
+    pub fn cause(&self) -> EndCause {
+        match &self.end {
+            Some(end) => end.cause,
+            None if self.error.is_some() => EndCause::CannotStart,
+            None if self.interrupted => EndCause::Stopped,
+            None if self.signal.is_some() => EndCause::Signalled,
+            None => EndCause::Exited,
+        }
     }
 }
 
@@ -134,10 +276,12 @@ pub struct TaskList {
     pub revision: u64,
 }
 
-/// A task with an outcome.
+/// A task with an outcome, or in the state that the request named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     pub task: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<TaskState>,
     pub attempt: u32,
     pub succeeded: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,4 +294,56 @@ pub struct TaskView {
     pub node: NodeName,
     pub allocation: AllocationId,
     pub output: String,
+    /// Absent while the task has no outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<TaskEnd>,
+    /// Only for running tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// Milliseconds since the start. Only for running tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_ms: Option<u64>,
+}
+
+/// State of a task (TC-12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// `GET /v1/jobs/{id}/tasks/{task}`: one task with its failed attempts, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskHistory {
+    /// Absent while the task neither runs nor has an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<TaskView>,
+    pub attempts: Vec<AttemptView>,
+}
+
+/// A failed attempt after which the task was tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttemptView {
+    pub attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub node: NodeName,
+    pub allocation: AllocationId,
+    pub ended_at: Timestamp,
+    pub end: TaskEnd,
+}
+
+/// Cause of the end of a task, with the party that has to act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskEnd {
+    pub cause: EndCause,
+    pub blame: Blame,
+    /// One sentence for people, such as `exited with status 3`.
+    pub message: String,
 }

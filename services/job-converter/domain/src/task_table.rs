@@ -26,6 +26,8 @@ pub struct Leased {
 pub enum RunResult {
     Succeeded,
     Failed,
+    /// A failure that another attempt would repeat, such as a reached time limit.
+    FailedForGood,
     /// Hayward ended the run. It is not counted.
     Interrupted,
 }
@@ -92,7 +94,7 @@ impl TaskTable {
     pub fn done(&self) -> u64 {
         self.done.len()
     }
-    /// Returns the number of tasks whose attempts are exhausted.
+    /// Returns the number of tasks that failed for good.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -242,7 +244,7 @@ impl TaskTable {
             return (ReportEffect::TaskReturned, None);
         }
         let failures = self.next_attempt(task);
-        if failures >= self.max_attempts {
+        if failures >= self.max_attempts || result == RunResult::FailedForGood {
             self.record_outcome(task, duration_us);
             self.failed += 1;
             return (ReportEffect::FinalOutcome, None);

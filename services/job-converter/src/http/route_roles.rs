@@ -22,6 +22,7 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("explain_job", READERS),
     ("show_job_timeline", READERS),
     ("list_tasks", READERS),
+    ("show_job_task", READERS),
     ("read_logs", READERS),
     ("list_services", READERS),
     ("submit_service", SUBMITTERS),

@@ -9,8 +9,8 @@ use super::Ledger;
 use super::timeline::replace_nul;
 use crate::store::Rows;
 use crate::store::work::EndedRow;
-use crate::work::Work;
 use crate::work::published_entries::{FinalState, WorkEnd, final_view};
+use crate::work::{FailedTask, Job, Work};
 
 /// Maximum number of pieces of work that one round forgets.
 const MAX_FORGOTTEN: usize = 500;
@@ -35,6 +35,18 @@ fn state_name(state: WorkState) -> &'static str {
     }
 }
 
+/// Describes the failure of a job: of one task by its end, of many by their number and the first.
+fn failure_reason(job: &Job) -> String {
+    let (failed, total) = (job.tasks.failed(), job.tasks.total());
+    match &job.first_failure {
+        Some(first) if total == 1 => first.message.clone(),
+        Some(FailedTask { task, message }) => {
+            format!("{failed} of {total} tasks failed, first task {task}: {message}")
+        }
+        None => format!("{failed} of {total} tasks failed"),
+    }
+}
+
 impl Ledger {
     /// Ends a job whose tasks all have an outcome.
     pub(super) fn end_completed_job(
@@ -46,15 +58,13 @@ impl Ledger {
         let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
             return;
         };
-        let (failed, total) = (job.tasks.failed(), job.tasks.total());
-        let final_state = if failed == 0 {
+        let final_state = if job.tasks.failed() == 0 {
             FinalState {
                 state: WorkState::Completed,
                 reason: None,
             }
         } else {
-            let text = format!("{failed} of {total} tasks failed on every attempt they had");
-            FinalState::failed(text)
+            FinalState::failed(failure_reason(job))
         };
         self.end_work(uuid, final_state, moment, batch);
     }

@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hayward_job_converter_api::submission::JobSubmission;
-use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, RunningReport, TaskReport};
-use hayward_job_converter_domain::{LeaseDemand, Leased, ReportEffect, RunResult, RunningTask};
+use hayward_job_converter_api::tasks::{
+    LeaseRequest, RunTerms, RunningReport, TaskReport, TermsState,
+};
+use hayward_job_converter_domain::{LeaseDemand, Leased, RunningTask};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
-use super::timeline::replace_nul;
+use super::task_reports::Reports;
 use crate::command::{LeaseGrant, LeaseTasks};
 use crate::error::Refusal;
-use crate::metrics;
 use crate::store::Rows;
 use crate::store::backoffs::BackoffRow;
-use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
+use crate::store::tasks::LeaseRow;
 use crate::work::{Job, Work, parse_work_id};
 
 impl Ledger {
@@ -48,6 +49,7 @@ impl Ledger {
             return Ok(LeaseGrant::JOB_ENDED);
         };
         let is_idle = ends_idle_runner && exchange.has_no_work(work);
+        let terms = wanted_terms(work, &request, self.shared.settings.stop_grace_ms);
         let job_over = work.job().is_some_and(|job| job.tasks.is_over());
         if let Some(job) = work.job_mut().filter(|_| is_idle) {
             job.runners.release(holder);
@@ -79,6 +81,7 @@ impl Ledger {
         Ok(LeaseGrant {
             leased: exchange.leased,
             job: Some(exchange.submission),
+            terms,
             done: job_over || exchange.runner == RunnerState::TakesNoTasks || is_idle,
         })
     }
@@ -167,6 +170,13 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Returns the terms of the job, if the runner does not have them yet.
+fn wanted_terms(work: &Work, request: &LeaseRequest, grace_ms: u64) -> Option<Box<RunTerms>> {
+    let is_wanted = request.terms == Some(TermsState::Wanted);
+    let terms = is_wanted.then(|| work.run_terms(grace_ms)).flatten();
+    terms.map(Box::new)
 }
 
 /// Refuses reports about tasks that the job does not have.
@@ -327,146 +337,6 @@ fn lease_tasks(job: &mut Job, request: &LeaseRequest, demand: LeaseDemand) -> Ve
     leased
 }
 
-/// Changes that the reports of one request made.
-#[derive(Default)]
-struct ReportChanges {
-    /// Whether a lease row must be written.
-    lease: bool,
-    /// Whether an attempt was counted.
-    progress: bool,
-    /// Whether at least one task waits again.
-    waiting: bool,
-    /// Other processes that lost the lease of a reported task.
-    other_holders: Vec<AllocationId>,
-}
-
-/// Reports of one request about the tasks of one process.
-struct Reports<'a> {
-    holder: &'a AllocationId,
-    moment: &'a Moment,
-    batch: &'a mut Batch<Rows>,
-    changed: ReportChanges,
-}
-
-impl Reports<'_> {
-    /// Records all reports of a request.
-    fn record_all(
-        work: &mut Work,
-        request: &LeaseRequest,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) -> ReportChanges {
-        let mut reports = Reports {
-            holder: &request.allocation,
-            moment,
-            batch,
-            changed: ReportChanges::default(),
-        };
-        for report in &request.finished {
-            reports.record(work, report);
-        }
-        reports.changed
-    }
-
-    fn record(&mut self, work: &mut Work, report: &TaskReport) {
-        let holder = self.holder;
-        let node = work.process(holder).map(|process| process.node.to_string());
-        let uuid = work.uuid;
-        let Some(job) = work.job_mut() else { return };
-        let node = node.or_else(|| job.past.node(holder).map(ToString::to_string));
-        let result = match report {
-            report if report.succeeded() && report.error.is_none() => RunResult::Succeeded,
-            report if report.interrupted => RunResult::Interrupted,
-            _ => RunResult::Failed,
-        };
-        let leased = Leased {
-            task: report.task,
-            attempt: report.attempt,
-        };
-        if result != RunResult::Interrupted {
-            job.runners.record_run(holder, report.duration_us);
-        }
-        let before = job.tasks.leased();
-        let (recorded, other_holder) = job.tasks.finish(holder, leased, result, report.duration_us);
-        self.changed.lease |=
-            job.tasks.leased() != before || recorded == ReportEffect::FinalOutcome;
-        self.changed.other_holders.extend(other_holder);
-        if matches!(
-            recorded,
-            ReportEffect::FinalOutcome | ReportEffect::AttemptCounted
-        ) {
-            metrics::count_attempt(result);
-        }
-        match recorded {
-            ReportEffect::FinalOutcome => {
-                job.counted_attempts += 1;
-                self.changed.progress = true;
-                let row = self.outcome_row(uuid, node, report, result);
-                self.batch.rows.outcomes.push(row);
-            }
-            ReportEffect::AttemptCounted => {
-                job.counted_attempts += 1;
-                self.changed.progress = true;
-                self.changed.waiting = true;
-                let row = self.attempt_row(uuid, node, report);
-                self.batch.rows.attempts.push(row);
-            }
-            ReportEffect::TaskReturned => self.changed.waiting = true,
-            ReportEffect::Unchanged | ReportEffect::NoSuchTask => {}
-        }
-    }
-
-    fn outcome_row(
-        &self,
-        job: Uuid,
-        node: Option<String>,
-        report: &TaskReport,
-        result: RunResult,
-    ) -> OutcomeRow {
-        OutcomeRow {
-            job,
-            task: to_i64(report.task),
-            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
-            succeeded: result == RunResult::Succeeded,
-            exit_code: report.exit_code,
-            signal: report.signal,
-            error: report.error.as_deref().map(truncate_output),
-            duration_us: to_i64(report.duration_us),
-            node,
-            allocation: self.holder.to_string(),
-            output: truncate_output(&report.output),
-            ended_at_ms: self.moment.now.unix_ms(),
-        }
-    }
-
-    fn attempt_row(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
-        AttemptRow {
-            job,
-            task: to_i64(report.task),
-            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
-            exit_code: report.exit_code,
-            signal: report.signal,
-            error: report.error.as_deref().map(truncate_output),
-            node,
-            allocation: self.holder.to_string(),
-            ended_at_ms: self.moment.now.unix_ms(),
-        }
-    }
-}
-
-fn to_i64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Returns the end of a text, at most [`OUTPUT_LIMIT`] bytes.
-fn truncate_output(text: &str) -> String {
-    let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    replace_nul(&text[start..])
-}
-
 /// Returns the column value of a lease: `[[first, one past the last, attempt], …]`.
 fn leased_tasks_to_text(job: &Job, holder: &AllocationId) -> Option<String> {
     let mut spans: Vec<(u64, u64, u32)> = Vec::new();
@@ -491,14 +361,6 @@ pub fn leased_tasks_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Err
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_truncated_output_has_its_end_and_no_nul() {
-        let long = format!("{}é\0z", "x".repeat(OUTPUT_LIMIT));
-        let truncated = truncate_output(&long);
-        assert!(truncated.ends_with("é\u{fffd}z") && truncated.len() <= OUTPUT_LIMIT + 2);
-        assert_eq!(truncate_output("short"), "short");
-    }
 
     #[test]
     fn a_stored_lease_is_parsed_into_its_tasks() {

@@ -19,6 +19,9 @@ pub struct OutcomeRow {
     pub allocation: String,
     pub output: String,
     pub ended_at_ms: i64,
+    /// Cause that the runner reported. `None` if it follows from the other columns.
+    pub end_cause: Option<String>,
+    pub end_message: Option<String>,
 }
 
 /// A failed attempt of a task that was tried again.
@@ -33,6 +36,8 @@ pub struct AttemptRow {
     pub node: Option<String>,
     pub allocation: String,
     pub ended_at_ms: i64,
+    pub end_cause: Option<String>,
+    pub end_message: Option<String>,
 }
 
 /// The tasks that an allocation may execute now.
@@ -59,10 +64,11 @@ pub async fn insert_outcomes(
     }
     sqlx::query!(
         "insert into outcome (job, task, attempt, succeeded, exit_code, signal, error,
-                              duration_us, node, allocation, output, ended_at_ms)
+                              duration_us, node, allocation, output, ended_at_ms, end_cause,
+                              end_message)
          select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::boolean[], $5::int[],
                               $6::int[], $7::text[], $8::bigint[], $9::text[], $10::text[],
-                              $11::text[], $12::bigint[])",
+                              $11::text[], $12::bigint[], $13::text[], $14::text[])",
         &column(rows, |row| row.job),
         &column(rows, |row| row.task),
         &column(rows, |row| row.attempt),
@@ -74,7 +80,9 @@ pub async fn insert_outcomes(
         &column(rows, |row| row.node.clone()) as &[Option<String>],
         &column(rows, |row| row.allocation.clone()),
         &column(rows, |row| row.output.clone()),
-        &column(rows, |row| row.ended_at_ms)
+        &column(rows, |row| row.ended_at_ms),
+        &column(rows, |row| row.end_cause.clone()) as &[Option<String>],
+        &column(rows, |row| row.end_message.clone()) as &[Option<String>]
     )
     .execute(tx)
     .await
@@ -90,9 +98,10 @@ pub async fn insert_attempts(
     }
     sqlx::query!(
         "insert into attempt (job, task, attempt, exit_code, signal, error, node, allocation,
-                              ended_at_ms)
+                              ended_at_ms, end_cause, end_message)
          select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::int[], $5::int[],
-                              $6::text[], $7::text[], $8::text[], $9::bigint[])",
+                              $6::text[], $7::text[], $8::text[], $9::bigint[], $10::text[],
+                              $11::text[])",
         &column(rows, |row| row.job),
         &column(rows, |row| row.task),
         &column(rows, |row| row.attempt),
@@ -101,7 +110,9 @@ pub async fn insert_attempts(
         &column(rows, |row| row.error.clone()) as &[Option<String>],
         &column(rows, |row| row.node.clone()) as &[Option<String>],
         &column(rows, |row| row.allocation.clone()),
-        &column(rows, |row| row.ended_at_ms)
+        &column(rows, |row| row.ended_at_ms),
+        &column(rows, |row| row.end_cause.clone()) as &[Option<String>],
+        &column(rows, |row| row.end_message.clone()) as &[Option<String>]
     )
     .execute(tx)
     .await
@@ -136,21 +147,67 @@ pub async fn delete_leases(tx: &mut PgConnection, deleted: &[String]) -> Result<
         .map(drop)
 }
 
-/// Returns the outcomes of a job by task number, starting at `from`.
+/// Part of the outcomes of a job.
+pub struct OutcomePage {
+    pub job: Uuid,
+    /// Number of the first task.
+    pub first_task: i64,
+    /// Only successes or only failures. `None` for both.
+    pub succeeded: Option<bool>,
+    pub limit: i64,
+}
+
+/// Returns a page of the outcomes of a job by task number.
 pub async fn load_outcomes(
     pool: &PgPool,
-    job: Uuid,
-    from: i64,
-    limit: i64,
+    page: &OutcomePage,
 ) -> Result<Vec<OutcomeRow>, sqlx::Error> {
     sqlx::query_as!(
         OutcomeRow,
         "select job, task, attempt, succeeded, exit_code, signal, error, duration_us, node,
-                allocation, output, ended_at_ms
-           from outcome where job = $1 and task >= $2 order by task limit $3",
+                allocation, output, ended_at_ms, end_cause, end_message
+           from outcome
+          where job = $1 and task >= $2 and ($3::boolean is null or succeeded = $3)
+          order by task limit $4",
+        page.job,
+        page.first_task,
+        page.succeeded,
+        page.limit
+    )
+    .fetch_all(pool)
+    .await
+}
+
+pub async fn load_outcome(
+    pool: &PgPool,
+    job: Uuid,
+    task: i64,
+) -> Result<Option<OutcomeRow>, sqlx::Error> {
+    sqlx::query_as!(
+        OutcomeRow,
+        "select job, task, attempt, succeeded, exit_code, signal, error, duration_us, node,
+                allocation, output, ended_at_ms, end_cause, end_message
+           from outcome where job = $1 and task = $2",
         job,
-        from,
-        limit
+        task
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Returns the failed attempts of a task, oldest first.
+pub async fn load_attempts(
+    pool: &PgPool,
+    job: Uuid,
+    task: i64,
+) -> Result<Vec<AttemptRow>, sqlx::Error> {
+    sqlx::query_as!(
+        AttemptRow,
+        "select job, task, attempt, exit_code, signal, error, node, allocation, ended_at_ms,
+                end_cause, end_message
+           from attempt where job = $1 and task = $2 order by attempt limit 1000",
+        job,
+        task
     )
     .fetch_all(pool)
     .await

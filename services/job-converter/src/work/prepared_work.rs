@@ -77,6 +77,7 @@ pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
         runner,
         counted_attempts: 0,
         counted_attempts_at_last_end: 0,
+        first_failure: None,
         past: PastAllocations::default(),
     }))
 }

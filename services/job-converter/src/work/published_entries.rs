@@ -15,6 +15,7 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
 use crate::work::queue_choice::requested_queue;
+use crate::work::run_terms::process_grace_ms;
 use crate::work::{Job, Process, Work, WorkSpec};
 
 impl Work {
@@ -66,10 +67,12 @@ impl Work {
     }
 
     /// Returns the name that the user chose, else the name of the program.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let (name, command) = match &self.spec {
-            WorkSpec::Job(job) => (&job.submission.name, job.submission.command.first()),
-            WorkSpec::Service(service) => (&service.name, service.command.first()),
+            WorkSpec::Job(job) => (&job.submission.name, job.submission.program_name()),
+            WorkSpec::Service(service) => {
+                (&service.name, service.command.first().map(String::as_str))
+            }
             WorkSpec::Reservation(reservation) => (&reservation.name, None),
         };
         let program = command.and_then(|path| path.rsplit('/').find(|part| !part.is_empty()));
@@ -149,7 +152,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             },
             environment: BTreeMap::new(),
             working_directory: None,
-            stop_grace_ms,
+            stop_grace_ms: process_grace_ms(&job.submission, stop_grace_ms),
             traceparent,
             within: None,
         }),

@@ -2,6 +2,7 @@
 
 mod amounts;
 mod orchestrator_map_entry;
+mod run_terms;
 mod service_processors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,7 +316,7 @@ pub fn check_job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.check_names(job.name.as_ref(), job.class.as_ref());
     faults.check_queue(job.class.as_ref(), (&job.queue, &job.pool, job.priority));
-    faults.check_command(&job.command);
+    run_terms::check_command(&mut faults, job);
     if job.container.is_some() {
         let detail = "a job's tasks are run by a task runner that is not inside any image; leave \
                       it out, or submit a service";
@@ -341,6 +342,7 @@ pub fn check_job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
         "/max_attempts",
         || format!("must be 1 to {MAX_ATTEMPTS}"),
     );
+    run_terms::check_run_terms(&mut faults, job);
     faults.check_disruption(job.when_unreachable, job.disruption_limit);
     faults.check_machines(&job.machines);
     faults.check_map("/labels", &job.labels, MAX_LABELS);

@@ -271,6 +271,7 @@ pub fn empty_request(allocation: &AllocationId) -> LeaseRequest {
         request: 0,
         held: None,
         wait_ms: 0,
+        terms: None,
     }
 }
 
@@ -283,6 +284,7 @@ pub fn report(task: u64, attempt: u32, exit_code: i32) -> TaskReport {
         signal: None,
         error: None,
         interrupted: false,
+        end: None,
         duration_us: 70_000,
         output: format!("output of {task}\n"),
     }

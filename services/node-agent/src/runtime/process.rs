@@ -49,6 +49,8 @@ pub struct ProcessSettings {
     /// Command that starts this program. `supervise DIR` or `run-tasks` is appended to it.
     pub command: Vec<String>,
     pub source: tasks::TaskSource,
+    /// Name of this node.
+    pub node: String,
     pub output_limit_bytes: u64,
     pub processes_limit: u64,
     pub accounts: Accounts,
@@ -121,7 +123,7 @@ impl Processes {
         let groups = settings
             .groups
             .create(&container.id, size, settings.processes_limit)?;
-        let (argv, variables) = self.program_and_variables(container)?;
+        let (argv, variables) = self.program_and_variables(container, &groups)?;
         let mut environment = base_environment(account, &work_dir);
         environment.extend(launch.environment.clone());
         environment.extend(variables);
@@ -158,6 +160,7 @@ impl Processes {
     fn program_and_variables(
         &self,
         container: &Container,
+        groups: &[PathBuf],
     ) -> io::Result<(Vec<String>, BTreeMap<String, String>)> {
         let id = container.id.to_string();
         let mut variables = BTreeMap::from([("HAYWARD_ALLOCATION".to_owned(), id)]);
@@ -174,6 +177,8 @@ impl Processes {
                     allocation: container.id.clone(),
                     threads: *threads,
                     stop_grace_ms: container.launch.stop_grace_ms,
+                    node: self.0.settings.node.clone(),
+                    groups: groups.to_vec(),
                 };
                 variables.extend(assignment.to_environment());
                 let mut argv = self.0.settings.command.clone();

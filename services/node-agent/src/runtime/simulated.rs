@@ -12,7 +12,7 @@ use hayward_service::Shutdown;
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
@@ -166,6 +166,8 @@ async fn run_program(behaviour: &Arc<Behaviour>, container: &Container, stop: Sh
                 allocation: container.id.clone(),
                 threads: *threads,
                 stop_grace_ms: container.launch.stop_grace_ms,
+                node: String::new(),
+                groups: Vec::new(),
             };
             match run_tasks(behaviour, &assignment, stop).await {
                 Ok(()) => exit_with_code(0),
@@ -203,40 +205,43 @@ async fn run_tasks(
     stop: Shutdown,
 ) -> anyhow::Result<()> {
     let queue = Arc::new(TaskQueue::new(assignment.threads));
-    let interruption = Arc::new(Notify::new());
+    // Time of the last stop request. Tasks that start later go on.
+    let (stop_sender, stopped_at) = watch::channel(None);
     for _ in 0..queue.threads() {
         tokio::spawn(run_worker(
             Arc::clone(behaviour),
             Arc::clone(&queue),
-            Arc::clone(&interruption),
+            stopped_at.clone(),
         ));
     }
     let grace = Duration::from_millis(assignment.stop_grace_ms);
     let lease_loop = assignment.lease_loop(Arc::clone(&queue))?;
-    let result = lease_loop
-        .run(stop, grace, || interruption.notify_waiters())
-        .await;
+    let stop_tasks = |_| {
+        stop_sender.send_replace(Some(std::time::Instant::now()));
+    };
+    let result = lease_loop.run(stop, grace, stop_tasks).await;
     queue.close();
     result
 }
 
-async fn run_worker(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Arc<Notify>) {
-    while let Some(task) = queue.take_async().await {
+async fn run_worker(
+    behaviour: Arc<Behaviour>,
+    queue: Arc<TaskQueue>,
+    mut stopped_at: watch::Receiver<Option<std::time::Instant>>,
+) {
+    while let Some(started) = queue.take_async().await {
+        let task = &started.task;
         let started_at = tokio::time::Instant::now();
         let mut interrupted = false;
         if behaviour.task_ms > 0 {
+            let is_later = |stop: &Option<_>| stop.is_some_and(|at| at >= started.started_at);
             tokio::select! {
                 () = sleep(Duration::from_millis(behaviour.task_ms)) => {}
-                () = interruption.notified() => interrupted = true,
+                stop = stopped_at.wait_for(is_later) => interrupted = stop.is_ok(),
             }
         }
         let duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        queue.finish(simulate_outcome(
-            &behaviour,
-            &task,
-            interrupted,
-            duration_us,
-        ));
+        queue.finish(simulate_outcome(&behaviour, task, interrupted, duration_us));
         // The worker yields, because short tasks must not block other work.
         tokio::task::yield_now().await;
     }
@@ -262,6 +267,7 @@ fn simulate_outcome(
         signal: None,
         error: None,
         interrupted,
+        end: None,
         duration_us,
         output: String::new(),
     }

@@ -2,21 +2,22 @@
 //! the lease of unfinished tasks and asks for more tasks. There is one request at a time.
 //!
 //! A failed request is repeated with the same outcomes. That is harmless, because the first outcome
-//! of a task counts. If the lease expires before a request succeeds, all running tasks are ended,
+//! of a task counts. If the lease expires before a request succeeds, all running tasks are killed,
 //! and their outcomes are still reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
-use hayward_node_agent_domain::Lease;
+use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport, TermsState};
+use hayward_node_agent_domain::{Lease, StopReason, StopRequest};
 use hayward_service::{Client, ClientError, Code, Shutdown};
 use hayward_vocabulary::{AllocationId, WorkId};
 use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::queue::{QueueState, TaskLists, TaskQueue};
+use crate::lease::boottime_ms;
 
 /// Minimum interval between reports, to batch outcomes of short tasks.
 const REPORT_INTERVAL: Duration = Duration::from_millis(40);
@@ -43,6 +44,12 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_hours(2);
 const FINAL_REPORT_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of unreported outcomes. Above it, no task is requested (I25).
 const MAX_UNREPORTED: usize = 4096;
+
+/// Kills the tasks at once, because others may run them from now on.
+const LEASE_EXPIRED: StopRequest = StopRequest {
+    reason: StopReason::LeaseExpired,
+    latest_kill_at_ms: 0,
+};
 
 pub struct LeaseLoop {
     client: Client,
@@ -104,7 +111,7 @@ impl LeaseLoop {
         }
     }
 
-    /// Runs until there are no more tasks, or until `stop`. `interrupt` ends running tasks.
+    /// Runs until there are no more tasks, or until `stop`. `stop_tasks` stops running tasks.
     ///
     /// # Errors
     /// If job-converter does not know this runner any more.
@@ -112,7 +119,7 @@ impl LeaseLoop {
         mut self,
         stop: Shutdown,
         grace: Duration,
-        interrupt: impl Fn(),
+        stop_tasks: impl Fn(StopRequest),
     ) -> anyhow::Result<()> {
         while !stop.has_begun() {
             self.returned.extend(self.queue.take_overdue());
@@ -121,7 +128,7 @@ impl LeaseLoop {
             if self.done && state.is_idle() && nothing_to_report {
                 return Ok(());
             }
-            self.interrupt_if_expired(state, &interrupt);
+            self.stop_if_expired(state, &stop_tasks);
             let (next_request, wait_ms) = self.next_request(state);
             if let Some(at) = next_request
                 && at <= Instant::now()
@@ -153,7 +160,7 @@ impl LeaseLoop {
                 () = sleep_until(wake_at.unwrap_or_else(far_future).into()) => {}
             }
         }
-        self.finish(grace, interrupt).await
+        self.finish(grace, stop_tasks).await
     }
 
     /// Returns when to send the next request, and how long its response may wait.
@@ -212,13 +219,13 @@ impl LeaseLoop {
     }
 
     /// Ends running tasks before another runner may run them (I4).
-    fn interrupt_if_expired(&mut self, state: QueueState, interrupt: &impl Fn()) {
+    fn stop_if_expired(&mut self, state: QueueState, stop_tasks: &impl Fn(StopRequest)) {
         let now_ms = millis(self.started_at.elapsed());
         if self.lease.is_some_and(|lease| !lease.is_valid_at(now_ms)) {
             self.lease = None;
             self.queue.halt();
             if state.running > 0 {
-                interrupt();
+                stop_tasks(LEASE_EXPIRED);
             }
         }
     }
@@ -239,31 +246,14 @@ impl LeaseLoop {
         match response {
             Ok(response) => {
                 pending.accept();
-                self.failures = 0;
-                self.refused_since = None;
-                self.returned.clear();
-                self.lease = Some(Lease::new(sent_ms, response.lease_ms));
-                self.done = response.done;
-                let is_empty = response.tasks.is_empty() && want > 0;
-                let pause = if is_empty {
-                    EMPTY_RETRY
-                } else {
-                    REPORT_INTERVAL
-                };
-                let now = Instant::now();
-                self.last_response = Some(now);
-                self.next_request_at = now + pause;
-                // A server that does not wait must not be asked without a pause.
-                let waited_ms = millis(self.started_at.elapsed()) - sent_ms;
-                if is_empty && wait_ms > 0 && waited_ms < wait_ms.min(MIN_WAIT_MS) {
-                    self.next_idle_request_at = now + EMPTY_RETRY;
-                }
-                self.queue.resume();
-                self.queue.add(response.tasks);
-                if self.done {
-                    // Waiting tasks are returned, and running ones finish.
-                    self.returned.extend(self.queue.halt());
-                }
+                self.apply_response(
+                    response,
+                    &SentRequest {
+                        want,
+                        wait_ms,
+                        sent_ms,
+                    },
+                );
                 Ok(())
             }
             Err(error) if self.is_permanent(&error) => {
@@ -284,6 +274,37 @@ impl LeaseLoop {
         }
     }
 
+    fn apply_response(&mut self, response: LeaseAnswer, sent: &SentRequest) {
+        self.failures = 0;
+        self.refused_since = None;
+        self.returned.clear();
+        self.lease = Some(Lease::new(sent.sent_ms, response.lease_ms));
+        self.done = response.done;
+        let is_empty = response.tasks.is_empty() && sent.want > 0;
+        let pause = if is_empty {
+            EMPTY_RETRY
+        } else {
+            REPORT_INTERVAL
+        };
+        let now = Instant::now();
+        self.last_response = Some(now);
+        self.next_request_at = now + pause;
+        // A server that does not wait must not be asked without a pause.
+        let waited_ms = millis(self.started_at.elapsed()) - sent.sent_ms;
+        if is_empty && sent.wait_ms > 0 && waited_ms < sent.wait_ms.min(MIN_WAIT_MS) {
+            self.next_idle_request_at = now + EMPTY_RETRY;
+        }
+        self.queue.resume();
+        if let Some(terms) = response.terms {
+            self.queue.set_terms(*terms);
+        }
+        self.queue.add(response.tasks);
+        if self.done {
+            // Waiting tasks are returned, and running ones finish.
+            self.returned.extend(self.queue.halt());
+        }
+    }
+
     fn new_request(&mut self, want: u32, wait_ms: u64, lists: TaskLists) -> LeaseRequest {
         self.last_request += 1;
         let request = LeaseRequest {
@@ -297,6 +318,11 @@ impl LeaseLoop {
             returned: self.returned.clone(),
             held: Some(lists.held),
             wait_ms,
+            terms: Some(if self.queue.has_terms() {
+                TermsState::Known
+            } else {
+                TermsState::Wanted
+            }),
         };
         if self.reports_slots {
             return request;
@@ -306,6 +332,7 @@ impl LeaseLoop {
             idle: 0,
             running: Vec::new(),
             request: 0,
+            terms: None,
             ..request
         }
     }
@@ -333,23 +360,30 @@ impl LeaseLoop {
         call.timeout(timeout).send().await
     }
 
-    /// Gives waiting tasks back to job-converter, lets running tasks finish within the grace, and
-    /// reports.
-    async fn finish(mut self, grace: Duration, interrupt: impl Fn()) -> anyhow::Result<()> {
+    /// Gives waiting tasks back to job-converter, stops running tasks, and reports each end as it
+    /// comes (TC-111).
+    async fn finish(
+        mut self,
+        grace: Duration,
+        stop_tasks: impl Fn(StopRequest),
+    ) -> anyhow::Result<()> {
         let deadline = Instant::now() + grace;
-        let kill_at = deadline
-            .checked_sub(FINAL_REPORT_TIME.min(grace / 2))
-            .unwrap_or(deadline);
+        let kill_in = grace.saturating_sub(FINAL_REPORT_TIME.min(grace / 2));
         self.returned.extend(self.queue.halt());
         self.done = true;
-        let mut interrupted = false;
+        stop_tasks(StopRequest {
+            reason: StopReason::Requested,
+            latest_kill_at_ms: boottime_ms().saturating_add(millis(kill_in)),
+        });
+        let mut has_expired = false;
         while Instant::now() < deadline {
-            let interrupt_at = self.lease_end().unwrap_or(kill_at).min(kill_at);
-            if !interrupted && Instant::now() >= interrupt_at {
-                interrupted = true;
-                interrupt();
+            let lease_end = self.lease_end().filter(|_| !has_expired);
+            if lease_end.is_some_and(|at| at <= Instant::now()) {
+                has_expired = true;
+                stop_tasks(LEASE_EXPIRED);
+                continue;
             }
-            let wake_at = if interrupted { deadline } else { interrupt_at };
+            let wake_at = lease_end.map_or(deadline, |at| at.min(deadline));
             let state = self.queue.state();
             if state.finished > 0 || !self.returned.is_empty() || self.response_lost {
                 let remaining = wake_at.saturating_duration_since(Instant::now());
@@ -372,6 +406,16 @@ impl LeaseLoop {
         }
         anyhow::bail!("the grace is over before the last report was accepted")
     }
+}
+
+/// A request that was answered.
+struct SentRequest {
+    /// Number of requested tasks.
+    want: u32,
+    /// Milliseconds that the response could wait for tasks.
+    wait_ms: u64,
+    /// Time of the request, in milliseconds since the start of the loop.
+    sent_ms: u64,
 }
 
 /// Outcomes in a request that is under way. On drop, outcomes that were not accepted return to the

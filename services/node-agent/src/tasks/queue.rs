@@ -4,9 +4,10 @@
 //! for short tasks.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_job_converter_api::tasks::{LeasedTask, RunningReport, TaskReport};
+use hayward_job_converter_api::tasks::{LeasedTask, RunTerms, RunningReport, TaskReport};
 use hayward_node_agent_domain::{RESERVE_HORIZON_MS, ReserveSizer};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
@@ -32,6 +33,17 @@ struct Inner {
     closed: bool,
     /// Whether no more tasks may start.
     halted: bool,
+    /// Terms of all tasks. `None` until job-converter has sent them.
+    terms: Option<Arc<RunTerms>>,
+}
+
+/// A task that a worker has to run.
+pub struct StartedTask {
+    pub task: LeasedTask,
+    /// `None` if job-converter has an older version. Then the task has its own command.
+    pub terms: Option<Arc<RunTerms>>,
+    /// A stop that was requested before does not concern the task.
+    pub started_at: Instant,
 }
 
 /// A leased task that has not started.
@@ -90,6 +102,7 @@ impl TaskQueue {
             wake_threshold: 0,
             closed: false,
             halted: false,
+            terms: None,
         };
         let (task_available, async_task_available, changed) =
             (Condvar::new(), Notify::new(), Notify::new());
@@ -103,6 +116,14 @@ impl TaskQueue {
 
     pub fn threads(&self) -> u32 {
         self.inner.lock().sizer.slots()
+    }
+
+    pub fn set_terms(&self, terms: RunTerms) {
+        self.inner.lock().terms = Some(Arc::new(terms));
+    }
+
+    pub fn has_terms(&self) -> bool {
+        self.inner.lock().terms.is_some()
     }
 
     pub fn add(&self, tasks: Vec<LeasedTask>) {
@@ -125,7 +146,7 @@ impl TaskQueue {
     }
 
     /// Waits for the next task. Returns `None` when the queue is closed.
-    pub fn take(&self) -> Option<LeasedTask> {
+    pub fn take(&self) -> Option<StartedTask> {
         let mut inner = self.inner.lock();
         loop {
             if let Some(task) = inner.start_next() {
@@ -140,7 +161,7 @@ impl TaskQueue {
     }
 
     /// Waits for the next task like [`TaskQueue::take`], for workers that are not threads.
-    pub async fn take_async(&self) -> Option<LeasedTask> {
+    pub async fn take_async(&self) -> Option<StartedTask> {
         loop {
             {
                 let mut inner = self.inner.lock();
@@ -287,18 +308,24 @@ impl Inner {
         u32::try_from(self.running.iter().filter(is_long).count()).unwrap_or(u32::MAX)
     }
 
-    fn start_next(&mut self) -> Option<LeasedTask> {
+    fn start_next(&mut self) -> Option<StartedTask> {
         if self.halted {
             return None;
         }
         let WaitingTask { task, .. } = self.waiting.pop_front()?;
+        let started_at = Instant::now();
         self.running.push(RunningTask {
             task: task.task,
             attempt: task.attempt,
-            started_at: Instant::now(),
+            started_at,
             reported: false,
         });
-        Some(task)
+        let terms = self.terms.clone();
+        Some(StartedTask {
+            task,
+            terms,
+            started_at,
+        })
     }
 }
 
@@ -320,7 +347,7 @@ impl RunningTask {
 }
 
 /// Upper bound of the JSON size of a report without its texts, in bytes.
-const MAX_FIXED_SIZE: usize = 200;
+const MAX_FIXED_SIZE: usize = 240;
 
 /// Returns an upper bound of the JSON size of a report.
 fn max_json_size(report: &TaskReport) -> usize {
@@ -333,5 +360,8 @@ fn max_json_size(report: &TaskReport) -> usize {
         }
     };
     let text_size = |text: &str| text.bytes().map(escaped_size).sum::<usize>();
-    MAX_FIXED_SIZE + text_size(&report.output) + report.error.as_deref().map_or(0, text_size)
+    let message = report.end.as_ref().and_then(|end| end.message.as_deref());
+    let texts = [report.error.as_deref(), message];
+    let text_sizes: usize = texts.into_iter().flatten().map(text_size).sum();
+    MAX_FIXED_SIZE + text_size(&report.output) + text_sizes
 }

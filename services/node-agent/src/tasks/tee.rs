@@ -26,7 +26,7 @@ impl Tee {
     }
 
     /// Writes the incomplete last line at the end of the task.
-    pub fn finish(mut self) {
+    pub fn finish(&mut self) {
         if !self.partial.is_empty() {
             write(&self.complete_lines(b"\n"));
         }

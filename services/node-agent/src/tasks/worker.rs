@@ -1,68 +1,80 @@
 //! Worker threads that run tasks, each one task at a time.
 //!
-//! A task has its own process group and pipe. No code runs between fork and exec, and nothing is
-//! written to disk per task. The leader of a group is waited for only after the rest of the group
-//! was killed, so its process id cannot be reused before.
+//! A task has its own process group. No code runs between fork and exec, and nothing is written to
+//! disk per task. The leader of a group is waited for only after the rest of the group was killed,
+//! so its process id cannot be reused before.
 
-use std::fmt;
-use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io::{self, PipeReader, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use hayward_job_converter_api::tasks::{LeasedTask, OUTPUT_LIMIT, TaskReport};
+use hayward_job_converter_api::signals::TaskSignal;
+use hayward_job_converter_api::submission::ScriptSubmission;
+use hayward_job_converter_api::tasks::{EndCause, RunEnd, TaskReport};
+use hayward_node_agent_domain::{RunSignals, SignalStep, StopReason};
+use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::PREFIX;
-use super::queue::TaskQueue;
+use super::memory_limit;
+use super::output_files::{self, OpenStreams};
+use super::output_tail::Tail;
+use super::queue::{StartedTask, TaskQueue};
+use super::run_control::RunControl;
+use super::run_plan::{RunPlace, RunPlan, RunnerContext, terms_of_older_server};
+use super::script_file;
+use super::start_failure;
 use super::tee::Tee;
+use crate::lease::boottime_ms;
 use crate::process_identity;
+
+/// Pause between two looks at the processes that a stopped program left, in milliseconds.
+const GROUP_CHECK_MS: u64 = 20;
+/// Grace in milliseconds of a task whose job-converter names none, because it is older.
+const DEFAULT_GRACE_MS: u64 = 10_000;
 
 /// The worker threads of a task runner.
 pub struct TaskThreads {
-    /// Each thread, with the pipe that interrupts its task.
-    threads: Vec<(JoinHandle<()>, PipeWriter)>,
+    threads: Vec<JoinHandle<()>>,
+    pub control: Arc<RunControl>,
 }
 
 impl TaskThreads {
-    pub fn start_all(queue: &Arc<TaskQueue>) -> io::Result<Self> {
+    pub fn start_all(queue: &Arc<TaskQueue>, context: RunnerContext) -> io::Result<Self> {
+        let control = Arc::new(RunControl::default());
+        let (context, run_count) = (Arc::new(context), Arc::new(AtomicU64::new(0)));
+        let script_written = Arc::new(OnceLock::new());
         let mut threads = Vec::new();
-        for _ in 0..queue.threads() {
-            let (interrupts, interrupt_writer) = io::pipe()?;
+        for slot in 0..queue.threads() as usize {
             let queue = Arc::clone(queue);
+            let mut worker = Worker {
+                wakes: control.subscribe()?,
+                control: Arc::clone(&control),
+                context: Arc::clone(&context),
+                run_count: Arc::clone(&run_count),
+                script_written: Arc::clone(&script_written),
+                slot,
+            };
             let work = move || {
-                let mut worker = Worker::new(interrupts);
                 while let Some(task) = queue.take() {
-                    queue.finish(worker.run(&task));
+                    queue.finish(worker.run(task));
                 }
             };
-            threads.push((
-                std::thread::Builder::new()
-                    .name("tasks".into())
-                    .spawn(work)?,
-                interrupt_writer,
-            ));
+            let builder = std::thread::Builder::new().name("tasks".into());
+            threads.push(builder.spawn(work)?);
         }
-        Ok(Self { threads })
+        Ok(Self { threads, control })
     }
 
-    /// Ends all running tasks.
-    pub fn interrupt(&self) {
-        for (_, interrupt_writer) in &self.threads {
-            // The write fails only for a thread that has ended.
-            let _ = (&*interrupt_writer).write_all(&[1]);
-        }
-    }
-
-    /// Waits for the threads. The queue must be closed.
+    /// Waits for the threads. The queue must be closed, and running tasks must have been stopped.
     pub fn join(self) {
-        self.interrupt();
-        for (thread, _) in self.threads {
+        for thread in self.threads {
             if thread.join().is_err() {
                 eprintln!("hayward: a thread of the task runner panicked");
             }
@@ -71,27 +83,38 @@ impl TaskThreads {
 }
 
 struct Worker {
-    /// Pipe with one byte for each interrupt.
-    interrupts: PipeReader,
-    /// Environment that tasks inherit.
-    environment: Vec<(String, String)>,
+    /// Pipe with one byte for each stop request.
+    wakes: PipeReader,
+    control: Arc<RunControl>,
+    context: Arc<RunnerContext>,
+    /// Number of runs of all workers.
+    run_count: Arc<AtomicU64>,
+    script_written: Arc<OnceLock<Result<(), String>>>,
+    slot: usize,
 }
 
 impl Worker {
-    fn new(interrupts: PipeReader) -> Self {
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| !name.starts_with(PREFIX))
-            .collect();
-        Self {
-            interrupts,
-            environment,
-        }
-    }
-
-    fn run(&mut self, task: &LeasedTask) -> TaskReport {
-        self.discard_interrupts();
+    fn run(&mut self, mut started: StartedTask) -> TaskReport {
         let started_at = Instant::now();
+        let older_terms = match &started.terms {
+            Some(_) => None,
+            None => terms_of_older_server(&mut started.task, DEFAULT_GRACE_MS),
+        };
+        let task = &started.task;
+        let result = match started.terms.as_deref().or(older_terms.as_ref()) {
+            Some(terms) => {
+                let script = terms.script.as_ref();
+                let written = script.map_or(Ok(()), |script| self.write_script(script));
+                let place = RunPlace {
+                    slot: self.slot,
+                    number: self.run_count.fetch_add(1, Ordering::Relaxed) + 1,
+                    now: SystemClock.now(),
+                };
+                let plan = RunPlan::new(&self.context, terms, task, place);
+                written.and_then(|()| self.run_plan(&plan, &started))
+            }
+            None => Err("job-converter sent no command".to_owned()),
+        };
         let mut report = TaskReport {
             task: task.task,
             attempt: task.attempt,
@@ -99,104 +122,226 @@ impl Worker {
             signal: None,
             error: None,
             interrupted: false,
-            duration_us: 0,
+            end: None,
+            duration_us: u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX),
             output: String::new(),
         };
-        match self
-            .start(task)
-            .and_then(|(child, reader)| self.wait(child, reader, Tee::new(task.task)))
-        {
-            Ok(end) => {
-                report.exit_code = end.status.code();
-                report.signal = end.status.signal();
-                report.interrupted = end.interrupted;
-                report.output = end.tail.to_string();
-            }
-            Err(error) => {
-                let program = task.argv.first().map_or("", String::as_str);
-                report.error = Some(format!("{program:?} cannot be run: {error}"));
+        match result {
+            Ok(end) => end.write_to(&mut report),
+            Err(message) => {
+                report.error = Some(message.clone());
+                report.end = Some(RunEnd {
+                    cause: EndCause::CannotStart,
+                    message: Some(message),
+                });
             }
         }
-        report.duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         report
     }
 
-    /// Discards interrupts meant for an earlier task.
-    fn discard_interrupts(&mut self) {
-        while is_readable(self.interrupts.as_fd()) {
-            let mut buffer = [0; 16];
-            if !matches!(self.interrupts.read(&mut buffer), Ok(1..)) {
-                return;
+    /// Writes the script of the job. Only one worker writes it.
+    fn write_script(&self, script: &ScriptSubmission) -> Result<(), String> {
+        let written = self.script_written.get_or_init(|| {
+            script_file::write(script, &self.context.work_dir).map_err(|error| {
+                let node = &self.context.node;
+                format!("the script cannot be written on {node}: {error}")
+            })
+        });
+        written.clone()
+    }
+
+    /// Runs a program. Returns a sentence for the user if it could not be started.
+    fn run_plan(&mut self, plan: &RunPlan, started: &StartedTask) -> Result<FinishedRun, String> {
+        let context = Arc::clone(&self.context);
+        let streams = output_files::open(plan, &context.node)?;
+        let kills_before = memory_limit::count_kills(&context.groups);
+        let OpenStreams {
+            stdout,
+            stderr,
+            reader,
+            file,
+        } = streams;
+        let child = start(plan, stdout, stderr)
+            .map_err(|error| start_failure::describe(plan, &context.node, &error))?;
+        let signals = RunSignals::new(plan.times, boottime_ms());
+        let mut run = LiveRun::new(child, reader, signals, Tee::new(started.task.task))?;
+        let status = self.wait(&mut run, plan, started.started_at);
+        let status = status.map_err(|error| format!("its end was lost: {error}"))?;
+        let ran_out_of_memory =
+            !status.success() && memory_limit::count_kills(&context.groups) > kills_before;
+        let file_tail = file.and_then(|file| Tail::read_file(&file.path, file.start).ok());
+        Ok(FinishedRun {
+            status,
+            stop: run.signals.stop_reason(),
+            is_killed: run.signals.is_killed(),
+            trusts_exit: plan.trust_exit_after_stop,
+            stop_signal: plan.stop_signal,
+            time_limit_ms: plan.times.time_limit_ms,
+            memory_message: ran_out_of_memory.then(|| memory_limit::describe(&context.groups)),
+            output: file_tail.unwrap_or(run.tail).to_string(),
+        })
+    }
+
+    /// Waits for the end of the program, even if other processes still have its output open. After
+    /// a stop signal, also waits for the other processes of its group, within the grace (TC-106).
+    fn wait(
+        &mut self,
+        run: &mut LiveRun,
+        plan: &RunPlan,
+        started_at: Instant,
+    ) -> io::Result<ExitStatus> {
+        loop {
+            let events = self.wait_for_event(run);
+            if events.has_wake {
+                let mut buffer = [0; 16];
+                let _ = self.wakes.read(&mut buffer);
+            }
+            if events.is_readable {
+                run.read_output();
+                continue;
+            }
+            run.has_ended |= events.has_ended;
+            if run.has_ended && (run.signals.stop_reason().is_none() || run.is_group_gone()) {
+                return run.finish();
+            }
+            let now_ms = boottime_ms();
+            if let Some(request) = self.control.stop_for(started_at) {
+                run.signals.request_stop(request, now_ms);
+            }
+            while let Some(step) = run.signals.take_due(now_ms) {
+                run.send(step, plan);
             }
         }
     }
 
-    fn start(&self, task: &LeasedTask) -> io::Result<(Child, PipeReader)> {
-        let [program, arguments @ ..] = task.argv.as_slice() else {
-            return Err(io::Error::other("the argument vector is empty"));
-        };
-        let (reader, writer) = io::pipe()?;
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .envs(&task.environment)
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone()?)
-            .stderr(writer)
-            .process_group(0);
-        if let Some(directory) = &task.working_directory {
-            command.current_dir(directory);
+    fn wait_for_event(&self, run: &LiveRun) -> Events {
+        let now_ms = boottime_ms();
+        let next_at_ms = run.signals.next_at_ms();
+        let check_at_ms = run.has_ended.then_some(now_ms + GROUP_CHECK_MS);
+        let wake_at_ms = next_at_ms.into_iter().chain(check_at_ms).min();
+        let limit = wake_at_ms.map(|at| to_timespec(at.saturating_sub(now_ms)));
+        let poll_input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = vec![poll_input(self.wakes.as_fd())];
+        if !run.has_ended {
+            fds.push(poll_input(run.handle.as_fd()));
         }
-        Ok((command.spawn()?, reader))
+        let reader = run.reader.as_ref().map(|reader| poll_input(reader.as_fd()));
+        fds.extend(reader);
+        let _ = poll(&mut fds, limit.as_ref());
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut take_next = |is_polled| is_polled && ready.next().unwrap_or(false);
+        Events {
+            has_wake: take_next(true),
+            has_ended: take_next(!run.has_ended),
+            is_readable: take_next(run.reader.is_some()),
+        }
     }
+}
 
-    /// Waits for the end of the program, even if other processes still have its output open.
-    fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<TaskEnd> {
+/// Events that ended the wait of a worker.
+struct Events {
+    has_wake: bool,
+    has_ended: bool,
+    is_readable: bool,
+}
+
+fn start(plan: &RunPlan, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+    let [program, arguments @ ..] = plan.argv.as_slice() else {
+        return Err(io::Error::other("the argument vector is empty"));
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(&plan.environment)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0);
+    if let Some(directory) = &plan.working_directory {
+        command.current_dir(directory);
+    }
+    command.spawn()
+}
+
+/// A program that runs.
+struct LiveRun {
+    child: Child,
+    group: Pid,
+    /// Handle on the program, which is the leader of its group.
+    handle: OwnedFd,
+    /// `None` at the end of the stream, or if no stream is kept.
+    reader: Option<PipeReader>,
+    signals: RunSignals,
+    has_ended: bool,
+    tail: Tail,
+    tee: Tee,
+}
+
+impl LiveRun {
+    fn new(
+        mut child: Child,
+        reader: Option<PipeReader>,
+        signals: RunSignals,
+        tee: Tee,
+    ) -> Result<Self, String> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let Some(handle) = process_identity::open_pidfd(child.id()) else {
             let _ = killpg(group, Signal::SIGKILL);
-            child.wait()?;
-            return Err(io::Error::other("cannot open a handle on the process"));
+            let _ = child.wait();
+            return Err("cannot open a handle on the process".to_owned());
         };
-        let (mut tail, mut output_open, mut interrupted) = (Tail::default(), true, false);
-        loop {
-            let (ended, interrupt, readable) = {
-                let poll_input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-                let mut fds = vec![poll_input(handle.as_fd())];
-                // The byte of an interrupt stays in the pipe, so the pipe is not polled afterwards.
-                if !interrupted {
-                    fds.push(poll_input(self.interrupts.as_fd()));
-                }
-                if output_open {
-                    fds.push(poll_input(reader.as_fd()));
-                }
-                let _ = poll(&mut fds, None);
-                let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-                let mut take_next = |is_polled| is_polled && ready.next().unwrap_or(false);
-                (
-                    take_next(true),
-                    take_next(!interrupted),
-                    take_next(output_open),
-                )
-            };
-            if readable {
-                output_open = tail.read_available(&mut reader, &mut tee);
-            } else if ended {
-                // Other processes of the group end with the program.
-                let _ = killpg(group, Signal::SIGKILL);
-                tee.finish();
-                return Ok(TaskEnd {
-                    status: child.wait()?,
-                    interrupted,
-                    tail,
-                });
-            } else if interrupt {
-                interrupted = true;
-                let _ = killpg(group, Signal::SIGKILL);
-            }
+        Ok(Self {
+            child,
+            group,
+            handle,
+            reader,
+            signals,
+            has_ended: false,
+            tail: Tail::default(),
+            tee,
+        })
+    }
+
+    fn read_output(&mut self) {
+        let Some(reader) = &mut self.reader else {
+            return;
+        };
+        if !self.tail.read_available(reader, &mut self.tee) {
+            self.reader = None;
         }
+    }
+
+    fn send(&self, step: SignalStep, plan: &RunPlan) {
+        let _ = match step {
+            SignalStep::Warn => killpg(self.group, to_signal(plan.warn_signal)),
+            // A stopped process handles the signal only after it continues (TC-105).
+            SignalStep::Stop => killpg(self.group, to_signal(plan.stop_signal))
+                .and_then(|()| killpg(self.group, Signal::SIGCONT)),
+            SignalStep::Kill => killpg(self.group, Signal::SIGKILL),
+        };
+    }
+
+    /// Returns true if no other process of the group is alive.
+    fn is_group_gone(&self) -> bool {
+        let group = self.child.id();
+        self.signals.is_killed() || !process_identity::has_live_member(group)
+    }
+
+    /// Ends the other processes of the group, and returns the status of the program. The leader was
+    /// not yet waited for, so the number of the group is still its own.
+    fn finish(&mut self) -> io::Result<ExitStatus> {
+        let _ = killpg(self.group, Signal::SIGKILL);
+        // Output that was written before the end is read. Other processes may still write.
+        while self
+            .reader
+            .as_ref()
+            .is_some_and(|reader| is_readable(reader.as_fd()))
+        {
+            self.read_output();
+        }
+        self.tee.finish();
+        self.child.wait()
     }
 }
 
@@ -205,128 +350,86 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
-struct TaskEnd {
-    status: ExitStatus,
-    interrupted: bool,
-    tail: Tail,
-}
-
-/// The last part of the output.
-#[derive(Default)]
-struct Tail {
-    bytes: Vec<u8>,
-    /// Whether older output was dropped.
-    truncated: bool,
-}
-
-impl Tail {
-    /// Reads available output. Returns false at the end of the stream.
-    fn read_available(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
-        let mut buffer = [0; 8192];
-        match reader.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(length) => {
-                tee.push(&buffer[..length]);
-                self.bytes.extend_from_slice(&buffer[..length]);
-                // Older output is dropped in large pieces, to copy the rest rarely.
-                if self.bytes.len() > 4 * OUTPUT_LIMIT {
-                    self.bytes.drain(..self.bytes.len() - OUTPUT_LIMIT);
-                    self.truncated = true;
-                }
-                true
-            }
-            Err(error) => error.kind() == io::ErrorKind::Interrupted,
-        }
+fn to_timespec(ms: u64) -> Timespec {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    Timespec {
+        tv_sec: ms / 1_000,
+        tv_nsec: (ms % 1_000) * 1_000_000,
     }
 }
 
-impl fmt::Display for Tail {
-    /// Writes at most `OUTPUT_LIMIT` bytes of text. Begins with a complete line if possible.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tail = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
-        // A replaced byte takes three bytes. Postgres text cannot store NUL.
-        let text = String::from_utf8_lossy(tail).replace('\0', "\u{fffd}");
-        let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
-        while !text.is_char_boundary(start) {
-            start += 1;
-        }
-        let truncated = self.truncated || start > 0 || tail.len() < self.bytes.len();
-        let partial_line_length = text[start..].find('\n').map_or(0, |end| end + 1);
-        if truncated && start + partial_line_length < text.len() {
-            start += partial_line_length;
-        }
-        f.write_str(&text[start..])
+fn to_signal(signal: TaskSignal) -> Signal {
+    match signal {
+        TaskSignal::Term => Signal::SIGTERM,
+        TaskSignal::Int => Signal::SIGINT,
+        TaskSignal::Hup => Signal::SIGHUP,
+        TaskSignal::Quit => Signal::SIGQUIT,
+        TaskSignal::Usr1 => Signal::SIGUSR1,
+        TaskSignal::Usr2 => Signal::SIGUSR2,
+        TaskSignal::Alrm => Signal::SIGALRM,
+        TaskSignal::Cont => Signal::SIGCONT,
+    }
+}
+
+/// How a run ended.
+struct FinishedRun {
+    status: ExitStatus,
+    /// Why it was stopped. `None` if it ended by itself.
+    stop: Option<StopReason>,
+    is_killed: bool,
+    trusts_exit: bool,
+    stop_signal: TaskSignal,
+    time_limit_ms: Option<u64>,
+    /// Set if the memory limit was reached.
+    memory_message: Option<String>,
+    output: String,
+}
+
+impl FinishedRun {
+    /// Fills in the report. The stop wins over the exit status, because programs that end politely
+    /// return 0 without having done their work (TC-115).
+    fn write_to(self, report: &mut TaskReport) {
+        report.exit_code = self.status.code();
+        report.signal = self.status.signal();
+        let stop = self
+            .stop
+            .filter(|_| !(self.trusts_exit && self.status.success()));
+        let end = match (stop, &self.memory_message) {
+            (Some(StopReason::TimeLimit), _) => Some((EndCause::TimeLimit, self.limit_message())),
+            (Some(_), _) => {
+                report.interrupted = true;
+                None
+            }
+            (None, Some(message)) => Some((EndCause::OutOfMemory, message.clone())),
+            (None, None) => None,
+        };
+        report.end = end.map(|(cause, message)| RunEnd {
+            cause,
+            message: Some(message),
+        });
+        report.output = self.output;
+    }
+
+    fn limit_message(&self) -> String {
+        let limit = self.time_limit_ms.map_or_else(String::new, format_limit);
+        let kill = if self.is_killed { ", then SIGKILL" } else { "" };
+        let memory = self.memory_message.as_deref();
+        let memory = memory.map_or_else(String::new, |text| format!("; it was also {text}"));
+        format!(
+            "reached its time limit of {limit}; SIG{} was sent{kill}{memory}",
+            self.stop_signal
+        )
+    }
+}
+
+fn format_limit(ms: u64) -> String {
+    match ms {
+        ms if ms % 3_600_000 == 0 => format!("{} h", ms / 3_600_000),
+        ms if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        ms if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        ms => format!("{ms} ms"),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run_script(script: &str) -> TaskReport {
-        let (interrupts, _interrupt_writer) = io::pipe().unwrap();
-        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let task = LeasedTask {
-            task: 1,
-            attempt: 1,
-            argv,
-            environment: [("COLOUR".to_owned(), "red".to_owned())].into(),
-            working_directory: Some("/".into()),
-        };
-        let environment = vec![("PATH".to_owned(), std::env::var("PATH").unwrap())];
-        Worker {
-            interrupts,
-            environment,
-        }
-        .run(&task)
-    }
-
-    #[test]
-    fn a_report_has_both_streams_and_the_exit_code() {
-        let report = run_script("echo $COLOUR; pwd >&2; exit 7");
-        assert_eq!(
-            (report.exit_code, report.output.as_str()),
-            (Some(7), "red\n/\n")
-        );
-        assert_eq!(run_script("kill -9 $$").signal, Some(9));
-    }
-
-    #[test]
-    fn only_the_end_of_the_output_is_reported_as_text() {
-        let report = run_script("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
-        assert!(report.output.len() <= OUTPUT_LIMIT && report.output.ends_with("end\n"));
-        assert!(!report.output.contains('\0'));
-    }
-
-    #[test]
-    fn truncated_output_begins_with_a_complete_line() {
-        let report = run_script("seq -f 'line number %g' 1 5000");
-        let mut lines = report.output.lines();
-        assert!(
-            lines
-                .next()
-                .is_some_and(|line| line.starts_with("line number "))
-        );
-        assert!(report.output.len() > OUTPUT_LIMIT / 2 && report.output.ends_with(" 5000\n"));
-        let single_line = run_script("head -c 9000 /dev/zero | tr '\\0' x");
-        assert_eq!(
-            single_line.output.len(),
-            OUTPUT_LIMIT,
-            "a line longer than the limit"
-        );
-    }
-
-    #[test]
-    fn a_background_child_delays_nothing_and_is_killed() {
-        let started_at = Instant::now();
-        let report = run_script("sleep 300 & echo $!");
-        assert!(started_at.elapsed().as_secs() < 100);
-        let pid = report.output.trim().to_owned();
-        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let deadline = Instant::now() + std::time::Duration::from_secs(10);
-        while !(state().is_empty() || state().contains(") Z ")) {
-            assert!(Instant::now() < deadline, "process {pid} is still alive");
-            std::thread::yield_now();
-        }
-    }
-}
+mod tests;

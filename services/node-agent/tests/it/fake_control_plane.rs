@@ -13,7 +13,9 @@ use axum::{Json, Router};
 use hayward_container_manager_api::{
     ContainerReport, ContainerState, DesiredEntry, Goal, OutputReport, Report, ReportAnswer,
 };
-use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, LeasedTask, TaskReport};
+use hayward_job_converter_api::tasks::{
+    LeaseAnswer, LeaseRequest, LeasedTask, RunTerms, TaskReport, TermsState,
+};
 use hayward_node_status_api::{Health, Heartbeat, HeartbeatAnswer};
 use hayward_service::{Code, Problem};
 use hayward_vocabulary::{AllocationId, Exit, Launch, Program, Size, WorkKind};
@@ -44,6 +46,10 @@ pub struct ControlPlaneState {
     pub tasks: Vec<LeasedTask>,
     /// Tasks that are leased now, by number.
     pub leased: BTreeMap<u64, LeasedTask>,
+    /// Terms for all tasks. `None` if job-converter has an older version.
+    pub terms: Option<RunTerms>,
+    /// Reports of runs that Hayward stopped.
+    pub interrupted: Vec<TaskReport>,
     /// First outcome of each task, by number.
     pub finished: BTreeMap<u64, TaskReport>,
     /// Numbers of the tasks that the last request reported as running.
@@ -275,22 +281,12 @@ async fn lease_tasks(
         tasks: Vec::new(),
         lease_ms: 0,
         done: false,
+        terms: None,
     };
     plane.send_modify(|plane| {
         plane.requests += 1;
         plane.running = request.running.iter().map(|running| running.task).collect();
-        for report in request.finished {
-            plane.leased.remove(&report.task);
-            if !report.interrupted {
-                plane.finished.entry(report.task).or_insert(report);
-            }
-        }
-        for task in request.returned {
-            if let Some(task) = plane.leased.remove(&task) {
-                plane.returned.push(task.task);
-                plane.tasks.push(task);
-            }
-        }
+        record_reports(plane, request.finished, &request.returned);
         // Leased tasks that the runner does not list were lost with a response, and are leased
         // again.
         let held = request.held.unwrap();
@@ -312,10 +308,31 @@ async fn lease_tasks(
         plane
             .leased
             .extend(answer.tasks.iter().map(|task| (task.task, task.clone())));
+        if request.terms == Some(TermsState::Wanted) {
+            answer.terms = plane.terms.clone().map(Box::new);
+        }
         answer.lease_ms = plane.lease_ms;
         answer.done = plane.no_more_tasks || plane.finished.len() == plane.task_count;
     });
     Ok(Json(json!(answer)))
+}
+
+/// Records outcomes and returned tasks.
+fn record_reports(plane: &mut ControlPlaneState, finished: Vec<TaskReport>, returned: &[u64]) {
+    for report in finished {
+        plane.leased.remove(&report.task);
+        if report.interrupted {
+            plane.interrupted.push(report);
+        } else {
+            plane.finished.entry(report.task).or_insert(report);
+        }
+    }
+    for task in returned {
+        if let Some(task) = plane.leased.remove(task) {
+            plane.returned.push(task.task);
+            plane.tasks.push(task);
+        }
+    }
 }
 
 /// Returns the id of the test container with this name.
@@ -358,11 +375,21 @@ pub fn tasks_with_command(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
         .map(|task| LeasedTask {
             task,
             attempt: 1,
+            arguments: Vec::new(),
             argv: argv.iter().map(|argument| (*argument).to_owned()).collect(),
             environment: BTreeMap::new(),
             working_directory: None,
         })
         .collect()
+}
+
+/// Returns terms with this command, and a grace that no test waits for.
+pub fn terms_with_command(argv: &[&str]) -> RunTerms {
+    let terms = json!({
+        "job": "job_1", "name": "train", "user": "ada", "command": argv, "warn_signal": "USR1",
+        "stop_signal": "TERM", "stop_grace_ms": 600_000,
+    });
+    serde_json::from_value(terms).unwrap()
 }
 
 /// Returns whether a process is alive and not a zombie.

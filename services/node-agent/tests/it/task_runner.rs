@@ -1,12 +1,13 @@
 //! Tests of containers that run the tasks of a job.
 
 use hayward_container_manager_api::{ContainerState, Goal};
+use hayward_job_converter_api::tasks::EndCause;
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent_process::Agent;
 use crate::fake_control_plane::{
     ControlPlaneState, FakeControlPlane, desired_entry, id, is_alive, read_pid, tasks_with_command,
-    wait_for,
+    terms_with_command, wait_for,
 };
 
 fn task_runner_program(threads: u32) -> Program {
@@ -267,6 +268,108 @@ async fn no_task_runs_under_an_expired_lease() {
     let task_pid = wait_for("the task runs", || read_pid(&pid));
     control.change(|plane| plane.job_converter_down = true);
     wait_for("the task has ended", || (!is_alive(task_pid)).then_some(()));
+    control.change(|plane| plane.desired.clear());
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
+}
+
+/// The grace is longer than the test may take, so the test fails if a stop waits for its end
+/// (TC-106).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_task_saves_its_checkpoint_and_ends_at_once() {
+    let control = FakeControlPlane::start().await;
+    let (mark, saved) = (
+        control.dir.path().join("mark"),
+        control.dir.path().join("saved"),
+    );
+    let script = format!(
+        "trap 'echo $HAYWARD_TASK > {}; exit 0' TERM; : > {}; while :; do sleep 0.02; done",
+        saved.display(),
+        mark.display()
+    );
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(3, &[]);
+        plane.terms = Some(terms_with_command(&["/bin/sh", "-c", &script]));
+        plane.task_count = 3;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.set_desired(desired_entry("stopped", task_runner_program(1), 601_000));
+    wait_for("the task runs", || mark.exists().then_some(()));
+    control.set_goal(&id("stopped"), Goal::Stop);
+    let exit = control.wait_for_exit(&id("stopped")).await;
+    assert_eq!(
+        (exit.cause, exit.code),
+        (ExitCause::Intended, Some(0)),
+        "{exit:?}"
+    );
+    assert_eq!(std::fs::read_to_string(&saved).unwrap(), "0\n");
+    let plane = control.state.borrow().clone();
+    assert!(
+        plane.finished.is_empty(),
+        "an exit after the stop signal is no success"
+    );
+    assert_eq!((plane.interrupted.len(), plane.leased.len()), (1, 0));
+    control.change(|plane| plane.desired.clear());
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_task_knows_its_number_and_writes_its_own_file() {
+    let control = FakeControlPlane::start().await;
+    let script = "echo $HAYWARD_TASK $HAYWARD_ATTEMPT $HAYWARD_NODE $1; echo {task:02} >&2";
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(20, &[]);
+        for task in &mut plane.tasks {
+            task.arguments = vec!["{task}".to_owned()];
+        }
+        let mut terms = terms_with_command(&["/bin/sh", "-c", script, "sh"]);
+        let folder = control.dir.path().display();
+        terms.output.stdout = Some(format!("{folder}/out/{{name}}/{{task:03}}.txt"));
+        terms.output.stderr = Some("keep".to_owned());
+        terms.output.make_directories = true;
+        plane.terms = Some(terms);
+        plane.task_count = 20;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.set_desired(desired_entry("files", task_runner_program(2), 1000));
+    let exit = control.wait_for_exit(&id("files")).await;
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    let plane = control.state.borrow().clone();
+    for (task, report) in &plane.finished {
+        assert_eq!(report.exit_code, Some(0), "{report:?}");
+        assert_eq!(report.output, format!("{task:02}\n"));
+        let file = control.dir.path().join(format!("out/train/{task:03}.txt"));
+        let content = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(content, format!("{task} 1 node-1 {{task}}\n"));
+    }
+    assert_eq!(plane.finished.len(), 20);
+    control.change(|plane| plane.desired.clear());
+    control
+        .wait_until("the agent has no container", has_no_containers)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_reaches_its_time_limit_ends_and_the_next_one_runs() {
+    let control = FakeControlPlane::start().await;
+    let script = "[ $HAYWARD_TASK = 1 ] && exec true; exec sleep 600";
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(2, &[]);
+        let mut terms = terms_with_command(&["/bin/sh", "-c", script]);
+        terms.time_limit_ms = Some(300);
+        plane.terms = Some(terms);
+        plane.task_count = 2;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.set_desired(desired_entry("limit", task_runner_program(1), 1000));
+    let exit = control.wait_for_exit(&id("limit")).await;
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    let plane = control.state.borrow().clone();
+    let causes = [0, 1].map(|task| plane.finished[&task].cause());
+    assert_eq!(causes, [EndCause::TimeLimit, EndCause::Exited]);
     control.change(|plane| plane.desired.clear());
     control
         .wait_until("the agent has no container", has_no_containers)

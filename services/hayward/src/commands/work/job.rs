@@ -40,18 +40,10 @@ async fn failed_tasks(client: &Client, view: &WorkView) -> anyhow::Result<Vec<Ta
     if view.kind != WorkKind::Job || !has_failed_tasks {
         return Ok(Vec::new());
     }
-    let mut failed = Vec::new();
-    let mut path = format!("/v1/jobs/{}/tasks?limit=1000", view.id);
-    loop {
-        let page: TaskList = client.get(&path).await?;
-        failed.extend(page.tasks.into_iter().filter(|task| !task.succeeded));
-        match page.next_cursor {
-            Some(cursor) if failed.len() < MAX_FAILED_TASKS => {
-                path = format!("/v1/jobs/{}/tasks?limit=1000&cursor={cursor}", view.id);
-            }
-            _ => break,
-        }
-    }
-    failed.truncate(MAX_FAILED_TASKS);
-    Ok(failed)
+    let path = format!(
+        "/v1/jobs/{}/tasks?state=failed&limit={MAX_FAILED_TASKS}",
+        view.id
+    );
+    let page: TaskList = client.get(&path).await?;
+    Ok(page.tasks)
 }

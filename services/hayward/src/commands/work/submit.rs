@@ -4,7 +4,10 @@ pub mod common_flags;
 pub mod deployment_flags;
 pub mod disruption_flags;
 pub mod document;
+mod exit_status;
 mod gang;
+mod run_flags;
+mod script;
 mod tasks_from_lines;
 
 use std::io::Read as _;
@@ -24,6 +27,8 @@ use common_flags::CommonFlags;
 use disruption_flags::DisruptionFlags;
 use document::Document;
 pub use document::{DocumentKind, parse_value, parse_yaml};
+use run_flags::RunFlags;
+use script::ParseAgain;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -48,20 +53,28 @@ pub struct Arguments {
     #[command(flatten)]
     pub disruption: DisruptionFlags,
     #[command(flatten)]
+    pub run: RunFlags,
+    #[command(flatten)]
     pub after: AfterSubmit,
+    /// Script that each task runs; `-` is standard input. Lines `#HAYWARD --time 1h` at its
+    /// beginning have flags of this command. A relative COMMAND that is a script here is sent too.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "gang"])]
+    pub script: Option<PathBuf>,
     /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of
     /// those.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
         "environment", "cwd", "count", "each", "max_processes", "threads", "max_attempts",
-        "when_unreachable", "disruption_limit", "command",
+        "when_unreachable", "disruption_limit", "time", "warn", "stop_signal", "grace", "output",
+        "error", "append", "make_directories", "discard_output", "command",
     ])]
     pub file: Option<PathBuf>,
     /// An application with task groups that start together, and their tasks, as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
         "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
-        "command", "file", "idempotency_key",
+        "time", "warn", "stop_signal", "grace", "output", "error", "append", "make_directories",
+        "discard_output", "command", "file", "idempotency_key",
     ])]
     pub gang: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
@@ -69,7 +82,7 @@ pub struct Arguments {
     #[arg(
         value_name = "COMMAND",
         trailing_var_arg = true,
-        required_unless_present_any = ["file", "gang"]
+        required_unless_present_any = ["file", "gang", "script"]
     )]
     pub command: Vec<String>,
 }
@@ -77,7 +90,8 @@ pub struct Arguments {
 /// Actions after the submission is accepted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AfterSubmit {
-    /// Follow the work until its end. The exit status is 0 if it completed.
+    /// Follow the work until its end. The exit status is that of the task if there is only one,
+    /// else 0 if the work completed.
     #[arg(long)]
     pub wait: bool,
     /// Print the id and nothing else.
@@ -89,14 +103,24 @@ pub struct AfterSubmit {
     pub idempotency_key: Option<String>,
 }
 
-pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    session: Session,
+    arguments: Arguments,
+    parse_again: ParseAgain,
+) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.gang {
         return gang::run(&session, file, &arguments.after).await;
     }
     if let Some(file) = &arguments.file {
         return submit_file(&session, file, DocumentKind::Job, &arguments.after).await;
     }
-    let job = job_submission(&arguments)?;
+    let loaded = script::load(&arguments, parse_again)?;
+    let (arguments, script) = match loaded {
+        Some(loaded) => (loaded.arguments, Some(loaded.script)),
+        None => (arguments, None),
+    };
+    let mut job = job_submission(&arguments)?;
+    job.script = script;
     send(&session, "jobs", &job, &arguments.after).await
 }
 
@@ -109,8 +133,7 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         (None, count) => Tasks::Count(count.unwrap_or(1)),
     };
     let common = &arguments.common;
-    Ok(JobSubmission {
-        container: None,
+    let mut job = JobSubmission {
         name: common.name.clone(),
         class: common.class.clone(),
         queue: common.queue.clone(),
@@ -128,7 +151,10 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         labels: common.labels.iter().cloned().collect(),
         when_unreachable: arguments.disruption.when_unreachable,
         disruption_limit: arguments.disruption.disruption_limit,
-    })
+        ..JobSubmission::default()
+    };
+    arguments.run.fill(&mut job);
+    Ok(job)
 }
 
 /// Submits the content of a file. Its kind is `default_kind` unless the file names one.
@@ -187,10 +213,16 @@ pub async fn send<T: Serialize>(
         Until::Running
     };
     let view = watch::follow(&client, id, until).await?;
-    if after.quiet && !session.out.json {
-        return Ok(watch::exit_code(&view));
+    let exit_code = if after.quiet && !session.out.json {
+        watch::exit_code(&view)
+    } else {
+        watch::report_end(session, &client, &view).await?
+    };
+    if route == "jobs" && view.tasks.is_some_and(|tasks| tasks.total == 1) {
+        let status = exit_status::read_exit_status(&client, &view).await;
+        return Ok(ExitCode::from(status));
     }
-    watch::report_end(session, &client, &view).await
+    Ok(exit_code)
 }
 
 /// Reads a file, or standard input for `-`.

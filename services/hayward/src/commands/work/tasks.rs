@@ -1,7 +1,6 @@
-//! `hayward tasks ID`: shows the outcome of each task.
+//! `hayward tasks ID`: shows the outcome of each task, or the tasks that run.
 
-use hayward_job_converter_api::tasks::{TaskList, TaskView};
-use serde_json::Value;
+use hayward_job_converter_api::tasks::{EndCause, TaskEnd, TaskList, TaskView};
 
 use crate::commands::work::shorten;
 use crate::connection::pages::{self, PageFields};
@@ -23,24 +22,50 @@ pub struct Arguments {
     #[arg(value_name = "ID")]
     pub id: hayward_vocabulary::WorkId,
     /// Show only tasks that failed.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "running")]
     pub failed: bool,
+    /// Show the tasks that run now, with their nodes.
+    #[arg(long)]
+    pub running: bool,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let path = format!("/v1/jobs/{}/tasks", arguments.id);
-    let mut response = pages::read_all(&client, &path, PAGES).await?;
-    if arguments.failed
-        && let Some(tasks) = response.get_mut(PAGES.list).and_then(Value::as_array_mut)
-    {
-        tasks.retain(|task| task.get("succeeded") == Some(&Value::Bool(false)));
-    }
+    let state = match (arguments.failed, arguments.running) {
+        (true, _) => "?state=failed",
+        (_, true) => "?state=running",
+        _ => "",
+    };
+    let path = format!("/v1/jobs/{}/tasks{state}", arguments.id);
+    let response = pages::read_all(&client, &path, PAGES).await?;
     session
         .out
         .print_response(response, |list: &TaskList, renderer| {
-            render_table(&list.tasks, renderer)
+            if arguments.running {
+                render_running(&list.tasks, renderer)
+            } else {
+                render_table(&list.tasks, renderer)
+            }
         })
+}
+
+fn render_running(tasks: &[TaskView], renderer: &Renderer) -> String {
+    if tasks.is_empty() {
+        return "no task runs\n".to_owned();
+    }
+    let header = ["task", "attempt", "node", "since", "runs for"];
+    let mut table = Table::new(header).align_right(&[0, 1, 4]);
+    for task in tasks {
+        let since = task.started_at.map(|at| at.to_string());
+        table.push_row([
+            task.task.into(),
+            task.attempt.into(),
+            (&task.node).into(),
+            since.unwrap_or_default().into(),
+            format_duration(task.run_ms.unwrap_or(0)).into(),
+        ]);
+    }
+    table.render(renderer)
 }
 
 pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
@@ -55,7 +80,9 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
             .lines()
             .rev()
             .find(|line| !line.trim().is_empty());
-        let message = task.error.as_deref().or(last).unwrap_or_default();
+        let message = special_end(task.end.as_ref()).map(|end| end.message.as_str());
+        let message = message.or(task.error.as_deref()).or(last);
+        let message = message.unwrap_or_default();
         table.push_row([
             task.task.into(),
             end_cell(task),
@@ -68,26 +95,47 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
     table.render(renderer)
 }
 
-/// Returns the exit status or signal of a task.
-fn end_cell(task: &TaskView) -> Cell {
-    let text = match (task.exit_code, task.signal) {
-        _ if task.succeeded => return toned("ok", Tone::Good),
+/// Returns the end if the exit status does not explain it.
+fn special_end(end: Option<&TaskEnd>) -> Option<&TaskEnd> {
+    let is_special = |cause| !matches!(cause, EndCause::Exited | EndCause::Signalled);
+    end.filter(|end| is_special(end.cause))
+}
+
+/// Returns `ok`, or the text of [`end_text`].
+pub fn end_cell(task: &TaskView) -> Cell {
+    if task.succeeded {
+        return toned("ok", Tone::Good);
+    }
+    let text = end_text(task.end.as_ref(), task.exit_code, task.signal);
+    toned(text, Tone::Bad)
+}
+
+/// Returns the cause of the end of a run, or its exit status or signal.
+pub fn end_text(end: Option<&TaskEnd>, exit_code: Option<i32>, signal: Option<i32>) -> String {
+    if let Some(end) = special_end(end) {
+        return end.cause.name().replace('_', " ");
+    }
+    match (exit_code, signal) {
         (_, Some(signal)) => format!("signal {signal}"),
         (Some(code), None) => format!("status {code}"),
         (None, None) => "not started".to_owned(),
-    };
-    toned(text, Tone::Bad)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use hayward_job_converter_api::tasks::{Blame, TaskState};
     use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
 
     use super::*;
 
-    #[test]
-    fn tasks_are_listed_in_a_table() {
-        let task = |number, exit_code, output: &str| TaskView {
+    const RENDERER: Renderer = Renderer {
+        colour: false,
+        now: Timestamp::from_unix_ms(0),
+    };
+
+    fn task_view(number: u64, exit_code: Option<i32>, output: &str) -> TaskView {
+        TaskView {
             task: number,
             attempt: 1,
             succeeded: exit_code == Some(0),
@@ -98,17 +146,79 @@ mod tests {
             node: NodeName::new("node-1").unwrap(),
             allocation: AllocationId::new("alc_1").unwrap(),
             output: output.to_owned(),
+            state: None,
+            end: None,
+            started_at: None,
+            run_ms: None,
+        }
+    }
+
+    fn task_end(cause: EndCause, message: &str) -> TaskEnd {
+        TaskEnd {
+            cause,
+            blame: Blame::User,
+            message: message.to_owned(),
+        }
+    }
+
+    /// Returns the row of a failed task whose output is `saved`.
+    fn row_of_failed(cause: EndCause, message: &str, signal: Option<i32>) -> String {
+        let task = TaskView {
+            succeeded: false,
+            signal,
+            end: Some(task_end(cause, message)),
+            ..task_view(4, Some(3), "saved")
         };
+        let text = render_table(&[task], &RENDERER);
+        text.lines().last().unwrap().trim_start().to_owned()
+    }
+
+    #[test]
+    fn tasks_are_listed_in_a_table() {
         let tasks = [
-            task(0, Some(0), "one\ntwo\n\n"),
-            task(11, Some(3), "oh\u{1b}[0m"),
-            task(12, None, ""),
+            task_view(0, Some(0), "one\ntwo\n\n"),
+            task_view(11, Some(3), "oh\u{1b}[0m"),
+            task_view(12, None, ""),
         ];
-        let renderer = Renderer {
-            colour: false,
-            now: Timestamp::default(),
+        insta::assert_snapshot!(render_table(&tasks, &RENDERER));
+        assert_eq!(render_table(&[], &RENDERER), "no task has ended\n");
+    }
+
+    #[test]
+    fn running_tasks_are_listed_with_their_start_and_duration() {
+        let running = TaskView {
+            state: Some(TaskState::Running),
+            attempt: 2,
+            started_at: Some(Timestamp::from_unix_ms(1_500)),
+            run_ms: Some(90_000),
+            ..task_view(3, None, "")
         };
-        insta::assert_snapshot!(render_table(&tasks, &renderer));
-        assert_eq!(render_table(&[], &renderer), "no task has ended\n");
+        assert_eq!(
+            render_running(&[running], &RENDERER),
+            "task  attempt  node    since                     runs for\n   \
+             3        2  node-1  1970-01-01T00:00:01.500Z    1m 30s\n"
+        );
+        assert_eq!(render_running(&[], &RENDERER), "no task runs\n");
+    }
+
+    #[test]
+    fn an_end_that_the_exit_status_does_not_explain_has_its_cause_and_message() {
+        for (cause, text) in [
+            (EndCause::TimeLimit, "time limit"),
+            (EndCause::OutOfMemory, "out of memory"),
+            (EndCause::CannotStart, "cannot start"),
+        ] {
+            let row = row_of_failed(cause, "the message", None);
+            let expected = format!("4  {text}        1  1.2s  node-1  the message");
+            assert_eq!(row, expected);
+        }
+    }
+
+    #[test]
+    fn an_exit_and_a_signal_have_their_number_and_the_last_output() {
+        let exited = row_of_failed(EndCause::Exited, "exited with status 3", None);
+        assert_eq!(exited, "4  status 3        1  1.2s  node-1  saved");
+        let killed = row_of_failed(EndCause::Signalled, "ended by signal 9", Some(9));
+        assert_eq!(killed, "4  signal 9        1  1.2s  node-1  saved");
     }
 }

@@ -43,6 +43,7 @@ fn steps() -> impl Strategy<Value = Step> {
     let result = prop_oneof![
         Just(RunResult::Succeeded),
         Just(RunResult::Failed),
+        Just(RunResult::FailedForGood),
         Just(RunResult::Interrupted)
     ];
     prop_oneof![
@@ -138,7 +139,10 @@ impl StoredRows {
                 prop_assert!(before.is_none(), "a second outcome of task {}", leased.task);
                 self.failures.remove(&leased.task);
             }
-            ReportEffect::AttemptCounted => *self.failures.entry(leased.task).or_default() += 1,
+            ReportEffect::AttemptCounted => {
+                prop_assert_eq!(result, RunResult::Failed);
+                *self.failures.entry(leased.task).or_default() += 1;
+            }
             ReportEffect::TaskReturned => prop_assert_eq!(result, RunResult::Interrupted),
             ReportEffect::Unchanged => {
                 prop_assert!(!holds_lease || self.outcomes.contains_key(&leased.task));
@@ -242,6 +246,26 @@ fn a_task_fails_for_good_after_its_last_attempt() {
     assert_eq!(
         (table.failed(), table.succeeded(), table.is_over()),
         (1, 0, true)
+    );
+}
+
+#[test]
+fn a_failure_that_would_repeat_is_final_whatever_attempts_are_left() {
+    let mut table = TaskTable::new(1, 3);
+    let runner = allocation_id(1);
+    let first = table.lease(&runner, 1)[0];
+    assert_eq!(
+        table.finish(&runner, first, RunResult::FailedForGood, 1).0,
+        ReportEffect::FinalOutcome
+    );
+    assert_eq!((table.failed(), table.is_over()), (1, true));
+    // A runner that lost its lease ends no task.
+    let mut table = TaskTable::new(1, 3);
+    let late = table.lease(&runner, 1)[0];
+    table.end_leases(&runner);
+    assert_eq!(
+        table.finish(&runner, late, RunResult::FailedForGood, 1).0,
+        ReportEffect::Unchanged
     );
 }
 

@@ -205,24 +205,11 @@ fn job_submission(user_files: &UserFiles, pause_ms: u64) -> JobSubmission {
     };
     let argument = |file: &std::path::PathBuf| vec![file.to_string_lossy().into_owned()];
     JobSubmission {
-        queue: None,
-        pool: None,
-        priority: None,
-        container: None,
         name: Some(format!("hash for {}", user_files.user)),
         class: Some(user_files.class.into()),
         command,
         tasks: Tasks::Arguments(user_files.files.iter().map(argument).collect()),
-        environment: std::collections::BTreeMap::new(),
-        working_directory: None,
-        size: None,
-        max_processes: None,
-        threads: None,
-        max_attempts: None,
-        machines: Vec::new(),
-        labels: std::collections::BTreeMap::new(),
-        when_unreachable: None,
-        disruption_limit: None,
+        ..JobSubmission::default()
     }
 }
 

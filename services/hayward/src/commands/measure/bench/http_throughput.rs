@@ -26,24 +26,9 @@ const BULK_SIZE: usize = 1_000;
 /// Returns a job whose tasks do nothing.
 pub fn noop_job(tasks: u64) -> JobSubmission {
     JobSubmission {
-        queue: None,
-        pool: None,
-        priority: None,
-        container: None,
-        name: None,
-        class: None,
         command: vec!["true".into()],
         tasks: Tasks::Count(tasks),
-        environment: BTreeMap::new(),
-        working_directory: None,
-        size: None,
-        max_processes: None,
-        threads: None,
-        max_attempts: None,
-        machines: Vec::new(),
-        labels: BTreeMap::new(),
-        when_unreachable: None,
-        disruption_limit: None,
+        ..JobSubmission::default()
     }
 }
 

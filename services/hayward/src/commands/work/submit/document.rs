@@ -131,7 +131,7 @@ mod tests {
         assert!(wrong.starts_with("tasks"), "{wrong}");
         assert!(fault("- a\n").contains("has fields"));
         assert!(
-            fault("name: x\n").contains("command"),
+            fault("kind: service\n").contains("command"),
             "a missing field is named too"
         );
     }

@@ -1,0 +1,305 @@
+//! The plan of one run of a task: its argument vector, variables, streams and times. Placeholders
+//! are replaced here (TC-65).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hayward_job_converter_api::placeholders::Values;
+use hayward_job_converter_api::signals::TaskSignal;
+use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
+use hayward_job_converter_api::tasks::{LeasedTask, RunTerms};
+use hayward_node_agent_domain::RunTimes;
+use hayward_vocabulary::Timestamp;
+
+use super::script_file;
+
+/// The variable whose value is the name of a job, which may look like a placeholder.
+const NAME_VARIABLE: &str = "HAYWARD_JOB_NAME";
+
+/// Data that is equal for all runs of one task runner.
+#[derive(Debug, Clone, Default)]
+pub struct RunnerContext {
+    pub node: String,
+    pub allocation: String,
+    /// Directory of the allocation, in which programs start by default.
+    pub work_dir: PathBuf,
+    /// Variables that each run inherits.
+    pub environment: BTreeMap<String, String>,
+    /// Control groups of the allocation.
+    pub groups: Vec<PathBuf>,
+}
+
+/// Position of a run in its process.
+#[derive(Debug, Clone, Copy)]
+pub struct RunPlace {
+    /// Number of the slot, from 0.
+    pub slot: usize,
+    /// Number of the run among those of the process, from 1.
+    pub number: u64,
+    pub now: Timestamp,
+}
+
+/// Destination of one stream of output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stream {
+    /// The last words are stored with the outcome.
+    Keep,
+    Discard,
+    File(PathBuf),
+}
+
+/// All that one run needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPlan {
+    pub argv: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    /// Directory that the user named.
+    pub working_directory: Option<PathBuf>,
+    pub stdout: Stream,
+    /// `None` follows stdout.
+    pub stderr: Option<Stream>,
+    pub file_mode: FileMode,
+    pub make_directories: bool,
+    pub times: RunTimes,
+    pub warn_signal: TaskSignal,
+    pub stop_signal: TaskSignal,
+    pub trust_exit_after_stop: bool,
+}
+
+impl RunPlan {
+    pub fn new(
+        context: &RunnerContext,
+        terms: &RunTerms,
+        task: &LeasedTask,
+        place: RunPlace,
+    ) -> Self {
+        let run = format!("{}.{}", context.allocation, place.number);
+        let values = Values {
+            job: terms.job.as_str(),
+            name: &terms.name,
+            task: task.task,
+            attempt: task.attempt,
+            run: &run,
+            user: &terms.user,
+            node: &context.node,
+            allocation: &context.allocation,
+        };
+        let directory = terms.working_directory.as_deref();
+        let working_directory = directory.map(|path| PathBuf::from(values.fill_path(path)));
+        let base = working_directory.as_deref().unwrap_or(&context.work_dir);
+        let (stdout, stderr) = streams(&terms.output, &values, base);
+        let words = terms.command.iter().map(|word| values.fill(word));
+        // Arguments of single tasks are data, so they stay as they are.
+        let mut argv: Vec<String> = words.chain(task.arguments.iter().cloned()).collect();
+        let mut environment = environment(context, terms, &values, place);
+        if let Some(script) = &terms.script {
+            let path = script_file::path(script, &context.work_dir)
+                .display()
+                .to_string();
+            argv.splice(0..0, script_file::start_words(script, &path));
+            environment.insert("HAYWARD_SCRIPT".to_owned(), path);
+        }
+        Self {
+            argv,
+            environment,
+            stdout,
+            stderr,
+            file_mode: terms.output.mode,
+            make_directories: terms.output.make_directories,
+            times: RunTimes {
+                time_limit_ms: terms.time_limit_ms,
+                warn_before_ms: terms.warn_before_ms,
+                stop_grace_ms: terms.stop_grace_ms,
+            },
+            warn_signal: terms.warn_signal,
+            stop_signal: terms.stop_signal,
+            trust_exit_after_stop: terms.trust_exit_after_stop,
+            working_directory,
+        }
+    }
+}
+
+/// Returns terms for a task of an older job-converter, which sends the whole command with each
+/// task. Only the program is a command, because the placeholders of the rest are replaced already.
+pub fn terms_of_older_server(task: &mut LeasedTask, stop_grace_ms: u64) -> Option<RunTerms> {
+    let mut words = std::mem::take(&mut task.argv).into_iter();
+    let command: Vec<String> = words.by_ref().take(1).collect();
+    task.arguments = words.collect();
+    Some(RunTerms {
+        job: hayward_vocabulary::WorkId::new("job").ok()?,
+        name: String::new(),
+        user: String::new(),
+        command,
+        script: None,
+        environment: std::mem::take(&mut task.environment),
+        working_directory: task.working_directory.take(),
+        time_limit_ms: None,
+        warn_before_ms: None,
+        warn_signal: TaskSignal::Usr1,
+        stop_signal: TaskSignal::Term,
+        stop_grace_ms,
+        trust_exit_after_stop: false,
+        output: OutputSubmission::default(),
+    })
+}
+
+/// Returns the destinations of both streams. Relative paths are below `base`.
+fn streams(output: &OutputSubmission, values: &Values, base: &Path) -> (Stream, Option<Stream>) {
+    let stream = |text: &str| match text {
+        "keep" => Stream::Keep,
+        "discard" => Stream::Discard,
+        pattern => Stream::File(base.join(values.fill_path(pattern))),
+    };
+    let stdout = stream(output.stdout.as_deref().unwrap_or("keep"));
+    let stderr = output.stderr.as_deref().filter(|text| *text != "merge");
+    // One file with two positions would be overwritten.
+    let stderr = stderr.map(stream).filter(|stderr| *stderr != stdout);
+    (stdout, stderr)
+}
+
+/// Returns the variables of a run. Those of Hayward override those of the user (TC-64).
+fn environment(
+    context: &RunnerContext,
+    terms: &RunTerms,
+    values: &Values,
+    place: RunPlace,
+) -> BTreeMap<String, String> {
+    let mut environment = context.environment.clone();
+    let work_dir = context.work_dir.display().to_string();
+    environment
+        .entry("TMPDIR".to_owned())
+        .or_insert_with(|| work_dir.clone());
+    environment.extend(terms.environment.iter().map(|(name, value)| {
+        let value = if name == NAME_VARIABLE {
+            value.clone()
+        } else {
+            values.fill(value)
+        };
+        (name.clone(), value)
+    }));
+    let deadline = terms.time_limit_ms.map(|limit_ms| {
+        let limit_ms = i64::try_from(limit_ms).unwrap_or(i64::MAX);
+        let at_ms = place.now.unix_ms().saturating_add(limit_ms);
+        ("HAYWARD_DEADLINE", (at_ms / 1_000).to_string())
+    });
+    let variables = [
+        ("HAYWARD_TASK", values.task.to_string()),
+        ("HAYWARD_ATTEMPT", values.attempt.to_string()),
+        ("HAYWARD_RUN_ID", values.run.to_owned()),
+        ("HAYWARD_NODE", values.node.to_owned()),
+        ("HAYWARD_ALLOCATION", values.allocation.to_owned()),
+        ("HAYWARD_SLOT", place.slot.to_string()),
+        ("HAYWARD_WORK_DIR", work_dir),
+    ];
+    let variables = variables.into_iter().chain(deadline);
+    environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    environment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> RunnerContext {
+        RunnerContext {
+            node: "node-2".into(),
+            allocation: "alc_9".into(),
+            work_dir: "/state/work".into(),
+            environment: [("PATH".to_owned(), "/bin".to_owned())].into(),
+            groups: Vec::new(),
+        }
+    }
+
+    fn terms() -> RunTerms {
+        let mut task = task();
+        task.argv = vec!["/bin/echo".into()];
+        RunTerms {
+            command: ["/bin/echo", "{task:03}", "{node}"]
+                .map(str::to_owned)
+                .into(),
+            environment: [
+                ("RUN".to_owned(), "{run}-{attempt}".to_owned()),
+                (NAME_VARIABLE.to_owned(), "n{task}".to_owned()),
+                ("HAYWARD_TASK".to_owned(), "of the user".to_owned()),
+            ]
+            .into(),
+            time_limit_ms: Some(90_000),
+            output: OutputSubmission {
+                stdout: Some("out/{task}".into()),
+                stderr: Some("/data/{name}/{task}.err".into()),
+                ..OutputSubmission::default()
+            },
+            name: "a/b".into(),
+            ..terms_of_older_server(&mut task, 10).unwrap()
+        }
+    }
+
+    fn task() -> LeasedTask {
+        LeasedTask {
+            task: 7,
+            attempt: 2,
+            arguments: vec!["{task}".into()],
+            argv: Vec::new(),
+            environment: BTreeMap::new(),
+            working_directory: None,
+        }
+    }
+
+    const PLACE: RunPlace = RunPlace {
+        slot: 1,
+        number: 4,
+        now: Timestamp::from_unix_ms(1_000_000),
+    };
+
+    #[test]
+    fn placeholders_are_replaced_but_not_in_arguments_of_single_tasks() {
+        let plan = RunPlan::new(&context(), &terms(), &task(), PLACE);
+        assert_eq!(plan.argv, ["/bin/echo", "007", "node-2", "{task}"]);
+        assert_eq!(plan.environment["RUN"], "alc_9.4-2");
+        assert_eq!(plan.environment[NAME_VARIABLE], "n{task}");
+    }
+
+    #[test]
+    fn a_run_knows_its_task_slot_node_and_deadline() {
+        let plan = RunPlan::new(&context(), &terms(), &task(), PLACE);
+        let expected = [
+            ("PATH", "/bin"),
+            ("HAYWARD_TASK", "7"),
+            ("HAYWARD_ATTEMPT", "2"),
+            ("HAYWARD_RUN_ID", "alc_9.4"),
+            ("HAYWARD_NODE", "node-2"),
+            ("HAYWARD_SLOT", "1"),
+            ("HAYWARD_WORK_DIR", "/state/work"),
+            ("TMPDIR", "/state/work"),
+            ("HAYWARD_DEADLINE", "1090"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(plan.environment[name], value, "{name}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_below_the_working_directory() {
+        let plan = RunPlan::new(&context(), &terms(), &task(), PLACE);
+        assert_eq!(plan.stdout, Stream::File("/state/work/out/7".into()));
+        assert_eq!(plan.stderr, Some(Stream::File("/data/a_b/7.err".into())));
+        let mut terms = terms();
+        terms.working_directory = Some("/home/{task}".into());
+        terms.output.stderr = Some("out/7".into());
+        let plan = RunPlan::new(&context(), &terms, &task(), PLACE);
+        assert_eq!(plan.stdout, Stream::File("/home/7/out/7".into()));
+        assert_eq!(plan.stderr, None, "one file is opened once");
+    }
+
+    #[test]
+    fn a_task_of_an_older_server_has_its_own_command() {
+        let mut older = LeasedTask {
+            argv: ["/bin/echo", "{task}"].map(str::to_owned).into(),
+            ..task()
+        };
+        let terms = terms_of_older_server(&mut older, 10).unwrap();
+        let plan = RunPlan::new(&context(), &terms, &older, PLACE);
+        assert_eq!(plan.argv, ["/bin/echo", "{task}"]);
+        assert_eq!((plan.stdout, plan.stderr), (Stream::Keep, None));
+    }
+}
