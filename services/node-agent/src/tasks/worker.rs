@@ -36,6 +36,8 @@ use crate::process_identity;
 
 /// Pause between two looks at the processes that a stopped program left, in milliseconds.
 const GROUP_CHECK_MS: u64 = 20;
+/// Maximum number of reads after the end of a program. A pipe holds less than they read.
+const MAX_FINAL_READS: usize = 64;
 /// Grace in milliseconds of a task whose job-converter names none, because it is older.
 const DEFAULT_GRACE_MS: u64 = 10_000;
 
@@ -196,9 +198,9 @@ impl Worker {
                 let mut buffer = [0; 16];
                 let _ = self.wakes.read(&mut buffer);
             }
+            // A program that always writes must not delay signals, so nothing else is skipped.
             if events.is_readable {
                 run.read_output();
-                continue;
             }
             run.has_ended |= events.has_ended;
             if run.has_ended && (run.signals.stop_reason().is_none() || run.is_group_gone()) {
@@ -332,12 +334,13 @@ impl LiveRun {
     /// not yet waited for, so the number of the group is still its own.
     fn finish(&mut self) -> io::Result<ExitStatus> {
         let _ = killpg(self.group, Signal::SIGKILL);
-        // Output that was written before the end is read. Other processes may still write.
-        while self
-            .reader
-            .as_ref()
-            .is_some_and(|reader| is_readable(reader.as_fd()))
-        {
+        // Output that was written before the end is read. A process outside the group may write for
+        // ever.
+        for _ in 0..MAX_FINAL_READS {
+            let reader = self.reader.as_ref();
+            if !reader.is_some_and(|reader| is_readable(reader.as_fd())) {
+                break;
+            }
             self.read_output();
         }
         self.tee.finish();

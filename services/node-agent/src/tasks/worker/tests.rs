@@ -86,6 +86,13 @@ fn a_run_that_ignores_the_stop_signal_is_killed_after_its_grace() {
 }
 
 #[test]
+fn a_program_that_always_writes_is_stopped_too() {
+    let report = run_with_terms("exec yes", |terms| terms.time_limit_ms = Some(30));
+    assert_eq!(report.cause(), EndCause::TimeLimit);
+    assert!(report.output.ends_with("y\n"), "{}", report.output.len());
+}
+
+#[test]
 fn a_run_is_warned_before_its_time_limit_and_goes_on() {
     let script = "trap 'echo warned; exit 3' USR1; while :; do :; done";
     let report = run_with_terms(script, |terms| {
