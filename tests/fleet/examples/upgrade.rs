@@ -13,7 +13,7 @@ use hayward_tests_fleet::{
 };
 
 const LIMIT: Duration = Duration::from_mins(2);
-const TASKS: u64 = 1_000;
+const TASKS: u64 = 700;
 /// Argument of `sleep` in the service. It identifies the processes of the service.
 const SERVICE_SECONDS: &str = "10001";
 const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -99,6 +99,8 @@ async fn main() {
     let runs = TaskRunCounter::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
     work.command = runs.command("0.3");
+    // There is space for the other jobs, so no process is preempted, and each task runs once.
+    work.max_processes = Some(2);
     let job_id = submit(&ada, "jobs", &work).await;
 
     replace_program(&mut fleet, hayward_tests_fleet::hayward_program()).await;

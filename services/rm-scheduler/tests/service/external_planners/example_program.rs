@@ -60,6 +60,12 @@ async fn the_example_serves_users_in_turn() {
     fixture
         .neighbours
         .submit(&external_job("job_ben", "ben", 9));
+    // The planner must see both jobs in its first round.
+    for job in ["job_ann", "job_ben"] {
+        fixture
+            .until_verdict_matches(job, "is known", |_| true)
+            .await;
+    }
     set_policy(&fixture, &policy_with_planner(&json!({ "url": url })))
         .await
         .unwrap();
