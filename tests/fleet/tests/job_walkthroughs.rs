@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hayward_blocklist_api::{BlockAction, BlockAnswer, BlockKind, BlockRequest};
 use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_testkit::until;
@@ -103,6 +104,12 @@ async fn a_blocked_node_is_emptied_and_takes_work_again() {
     let fleet = TestFleet::start_with_agents(2).await;
     let ada = fleet.client("job-converter", "user-ada");
     let operator = fleet.client("blocklist", "operator");
+    let scheduler = fleet.client("rm-scheduler", "operator");
+    until("the scheduler to know both nodes", async || {
+        let known: Occupancy = scheduler.get("/v1/occupancy").await.ok()?;
+        (known.nodes.iter().filter(|node| node.up).count() == 2).then_some(())
+    })
+    .await;
     let script = "while :; do echo up; sleep 0.2; done";
     let id = submit(&ada, "services", &service(&["sh", "-c", script], 2)).await;
     let path = format!("/v1/services/{id}");
