@@ -1,5 +1,7 @@
 //! Flags for the runs of tasks: time limit, signals and output.
 
+use std::path::Path;
+
 use hayward_job_converter_api::signals::TaskSignal;
 use hayward_job_converter_api::submission::{FileMode, JobSubmission, OutputSubmission};
 
@@ -27,7 +29,8 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub grace: Option<u64>,
     /// File on the node for the output of each task, as '/data/out/{task:03}.txt'. A relative path
-    /// is below the working directory on the node. Default: the last output of each task is stored.
+    /// is below --cwd, else below the current directory. Default: the last output of each task is
+    /// stored.
     #[arg(long, value_name = "PATTERN")]
     pub output: Option<String>,
     /// File for the errors of each task. Default: they go where the output goes.
@@ -59,10 +62,16 @@ impl RunFlags {
         job.warn_signal = self.warn.and_then(|warning| warning.signal);
         job.stop_signal = self.stop_signal;
         job.stop_grace_ms = self.grace;
+        // The directory of a process is removed with it, so output does not go there by default.
+        let base = match job.working_directory {
+            Some(_) => None,
+            None => std::env::current_dir().ok(),
+        };
+        let resolve = |pattern: &String| resolve(pattern, base.as_deref());
         let discard = self.discard_output.then(|| "discard".to_owned());
         let output = OutputSubmission {
-            stdout: self.output.clone().or(discard),
-            stderr: self.error.clone(),
+            stdout: self.output.as_ref().map(resolve).or(discard),
+            stderr: self.error.as_ref().map(resolve),
             mode: if self.append {
                 FileMode::Append
             } else {
@@ -71,6 +80,16 @@ impl RunFlags {
             make_directories: self.make_directories,
         };
         job.output = (output != OutputSubmission::default()).then_some(output);
+    }
+}
+
+/// Returns the pattern below a directory of this computer. Words that are no paths stay.
+fn resolve(pattern: &str, base: Option<&Path>) -> String {
+    match base {
+        Some(base) if !matches!(pattern, "keep" | "discard" | "merge") => {
+            base.join(pattern).display().to_string()
+        }
+        _ => pattern.to_owned(),
     }
 }
 
@@ -152,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn a_relative_file_of_output_is_below_the_current_directory() {
+        let base = Some(Path::new("/home/ada"));
+        assert_eq!(resolve("out/{task}.txt", base), "/home/ada/out/{task}.txt");
+        assert_eq!(resolve("/data/{task}", base), "/data/{task}");
+        assert_eq!(resolve("discard", base), "discard");
+        assert_eq!(resolve("out/{task}.txt", None), "out/{task}.txt");
+    }
+
+    #[test]
     fn a_time_limit_has_units_or_the_form_of_slurm() {
         for (text, ms) in [
             ("90m", 5_400_000),
@@ -214,9 +242,14 @@ mod tests {
         let flags = "--time 1:30:00 --warn 5m:HUP --stop-signal INT --grace 20s \
             --output out/{task:03}.txt --error /data/err --append --make-directories";
         let flags: Vec<&str> = flags.split_whitespace().collect();
-        let mut job = JobSubmission::default();
+        let directory = Some("/home/ada".to_owned());
+        let mut job = JobSubmission {
+            working_directory: directory.clone(),
+            ..JobSubmission::default()
+        };
         parse(&flags).unwrap().fill(&mut job);
         let expected = JobSubmission {
+            working_directory: directory,
             time_limit_ms: Some(5_400_000),
             warn_before_ms: Some(300_000),
             warn_signal: Some(TaskSignal::Hup),
