@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::bail;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use super::{Cli, Command, FleetCommand};
 use crate::commands::work::submit;
@@ -19,6 +19,7 @@ pub fn parse_submit_again(flags: &[String]) -> anyhow::Result<submit::Arguments>
 
 /// Parses a command line with more flags, which come first, so that the command line wins.
 fn parse_submit(flags: &[String], words: &[OsString]) -> anyhow::Result<submit::Arguments> {
+    check_flags(flags)?;
     let Some(position) = words.iter().position(|word| word == SUBMIT) else {
         bail!("flags in scripts need `hayward {SUBMIT}`");
     };
@@ -34,6 +35,28 @@ fn parse_submit(flags: &[String], words: &[OsString]) -> anyhow::Result<submit::
         return Ok(submit.arguments);
     }
     bail!("only flags of `hayward {SUBMIT}` may be in a script")
+}
+
+/// Refuses lines that are more than flags of `submit`, because a further word would become part of
+/// the user's command line.
+fn check_flags(flags: &[String]) -> anyhow::Result<()> {
+    const PROGRAM: &str = "program";
+    let command = submit::Arguments::augment_args(clap::Command::new("#HAYWARD"));
+    let words = ["#HAYWARD"]
+        .into_iter()
+        .chain(flags.iter().map(String::as_str));
+    let matches = command
+        .disable_help_flag(true)
+        .args_override_self(true)
+        .try_get_matches_from(words.chain(["--", PROGRAM]))?;
+    let parsed = submit::Arguments::from_arg_matches(&matches)?;
+    if let Some(word) = parsed.command.first().filter(|word| *word != PROGRAM) {
+        bail!("{word:?} is no flag: the command belongs to the command line");
+    }
+    if parsed.script.is_some() || parsed.file.is_some() || parsed.gang.is_some() {
+        bail!("--script, --file and --gang belong to the command line");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -60,8 +83,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_flag_of_a_script_is_refused_by_name() {
-        let error = parse(&["--tiem", "1h"], &["hayward", "submit", "a.sh"]).unwrap_err();
-        assert!(error.to_string().contains("--tiem"), "{error}");
+    fn words_of_a_script_that_are_no_flags_of_submit_are_refused_by_name() {
+        let cases: [(&[&str], &str); 6] = [
+            (&["--tiem", "1h"], "--tiem"),
+            (&["--memory", "2G", "x"], "x"),
+            (&["--name"], "--name"),
+            (&["--script", "other.sh"], "--script"),
+            (&["--", "x"], "x"),
+            (&["--operator"], "--operator"),
+        ];
+        for (flags, named) in cases {
+            let error = parse(flags, &["hayward", "submit", "--time", "2h", "a.sh"]).unwrap_err();
+            assert!(error.to_string().contains(named), "{flags:?}: {error}");
+        }
     }
 }

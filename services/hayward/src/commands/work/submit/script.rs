@@ -1,6 +1,8 @@
 //! Scripts that are sent with a job. Lines `#HAYWARD --cpu 2 --time 1h` at their beginning have
 //! flags of `hayward submit`, as in scripts of Slurm (TC-68).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -60,7 +62,9 @@ fn script_file(arguments: &Arguments) -> Option<PathBuf> {
 }
 
 fn begins_as_script(file: &Path) -> bool {
-    std::fs::read(file).is_ok_and(|content| content.starts_with(b"#!"))
+    let mut start = [0; 2];
+    let read = File::open(file).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"#!"
 }
 
 /// Returns the flags before the first line that is neither blank nor a comment.
