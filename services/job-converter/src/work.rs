@@ -75,8 +75,9 @@ pub struct Job {
     pub counted_attempts: u64,
     /// Value of `counted_attempts` when a process last ended.
     pub counted_attempts_at_last_end: u64,
-    /// The first task that failed, for the reason of the end. It is not stored.
-    pub first_failure: Option<FailedTask>,
+    /// A task that failed, for the reason of the end. It is not stored, so after a restart it is a
+    /// later one.
+    pub example_failure: Option<FailedTask>,
     pub past: PastAllocations,
 }
 

@@ -75,6 +75,11 @@ pub fn contains(text: &str, name: &str) -> bool {
     found
 }
 
+/// Returns true if the text contains a placeholder, or one with doubled braces.
+pub fn contains_any(text: &str) -> bool {
+    NAMES.iter().any(|name| contains(text, name)) || replace(text, |_| None) != text
+}
+
 /// Returns names between braces that are probably a misspelt placeholder.
 pub fn find_misspelt(text: &str) -> Vec<String> {
     let mut unknown = Vec::new();
@@ -234,5 +239,6 @@ mod tests {
             ["tsk", "tasks"]
         );
         assert!(contains("a{task:03}", "task") && !contains("{{task}}", "task"));
+        assert!(contains_any("{node}") && contains_any("{{task}}") && !contains_any("{x} {}"));
     }
 }

@@ -27,13 +27,6 @@ const IDLE_END_MS: u64 = 1_000;
 /// Maximum number of reports in one request.
 const MAX_REPORTS: usize = 10_000;
 
-/// Command of a task with a script, for a runner that cannot run scripts.
-const TOO_OLD_FOR_SCRIPTS: [&str; 3] = [
-    "/bin/sh",
-    "-c",
-    "echo 'the agent of this node is too old for scripts: update it' >&2; exit 126",
-];
-
 /// Reports finished tasks, renews the lease and leases more tasks.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/tasks/leases", operation_id = "lease_tasks", tag = "tasks",
@@ -216,9 +209,6 @@ fn to_leased_task(job: &JobSubmission, Leased { task, attempt }: Leased) -> Leas
 fn to_older_task(job: &JobSubmission, task: LeasedTask) -> LeasedTask {
     let mut argv = fill_placeholder(&job.command, "{task}", task.task);
     argv.extend(task.arguments);
-    if job.script.is_some() {
-        argv = TOO_OLD_FOR_SCRIPTS.map(str::to_owned).to_vec();
-    }
     LeasedTask {
         task: task.task,
         attempt: task.attempt,

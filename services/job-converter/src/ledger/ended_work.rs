@@ -35,13 +35,13 @@ fn state_name(state: WorkState) -> &'static str {
     }
 }
 
-/// Describes the failure of a job: of one task by its end, of many by their number and the first.
+/// Describes the failure of a job: of one task by its end, of many by their number and an example.
 fn failure_reason(job: &Job) -> String {
     let (failed, total) = (job.tasks.failed(), job.tasks.total());
-    match &job.first_failure {
-        Some(first) if total == 1 => first.message.clone(),
+    match &job.example_failure {
+        Some(example) if total == 1 => example.message.clone(),
         Some(FailedTask { task, message }) => {
-            format!("{failed} of {total} tasks failed, first task {task}: {message}")
+            format!("{failed} of {total} tasks failed, for example task {task}: {message}")
         }
         None => format!("{failed} of {total} tasks failed"),
     }

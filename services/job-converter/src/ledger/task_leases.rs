@@ -22,6 +22,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::backoffs::BackoffRow;
 use crate::store::tasks::LeaseRow;
+use crate::work::run_terms::needs_terms;
 use crate::work::{Job, Work, parse_work_id};
 
 impl Ledger {
@@ -49,7 +50,7 @@ impl Ledger {
             return Ok(LeaseGrant::JOB_ENDED);
         };
         let is_idle = ends_idle_runner && exchange.has_no_work(work);
-        let terms = wanted_terms(work, &request, self.shared.settings.stop_grace_ms);
+        let terms = exchange.wanted_terms(work, &request, self.shared.settings.stop_grace_ms);
         let job_over = work.job().is_some_and(|job| job.tasks.is_over());
         if let Some(job) = work.job_mut().filter(|_| is_idle) {
             job.runners.release(holder);
@@ -172,13 +173,6 @@ impl Ledger {
     }
 }
 
-/// Returns the terms of the job, if the runner does not have them yet.
-fn wanted_terms(work: &Work, request: &LeaseRequest, grace_ms: u64) -> Option<Box<RunTerms>> {
-    let is_wanted = request.terms == Some(TermsState::Wanted);
-    let terms = is_wanted.then(|| work.run_terms(grace_ms)).flatten();
-    terms.map(Box::new)
-}
-
 /// Refuses reports about tasks that the job does not have.
 fn check_tasks(work: &Work, job: &WorkId, reports: &[TaskReport]) -> Result<(), Refusal> {
     let total = work.job().map_or(0, |job| job.tasks.total());
@@ -207,6 +201,8 @@ enum RunnerState {
     Open,
     /// The process gets no new tasks.
     TakesNoTasks,
+    /// The runner is of an older version, and cannot do what the job asks for.
+    TooOld,
     /// The runner has sent a later request.
     HasLaterRequest,
 }
@@ -247,8 +243,10 @@ impl Exchange {
             returned |= job.tasks.end_leases(holder);
             job.runners.remove(holder);
         }
+        let is_too_old = request.terms.is_none() && needs_terms(&job.submission);
         let runner = match (takes_no_tasks, is_current) {
             (true, _) => RunnerState::TakesNoTasks,
+            (false, true) if is_too_old => RunnerState::TooOld,
             (false, true) => RunnerState::Open,
             (false, false) => RunnerState::HasLaterRequest,
         };
@@ -274,9 +272,25 @@ impl Exchange {
         })
     }
 
+    /// Returns the terms of the job together with the first tasks of a runner.
+    fn wanted_terms(
+        &self,
+        work: &Work,
+        request: &LeaseRequest,
+        grace_ms: u64,
+    ) -> Option<Box<RunTerms>> {
+        let is_wanted = request.terms == Some(TermsState::Wanted) && !self.leased.is_empty();
+        let terms = is_wanted.then(|| work.run_terms(grace_ms)).flatten();
+        terms.map(Box::new)
+    }
+
     /// Returns whether the process may end, because nothing of the job waits and it runs nothing.
-    /// It stays while a process that takes no new tasks may return some.
+    /// It stays while a process that takes no new tasks may return some. A process that is too old
+    /// ends too, so that its space goes to another one.
     fn has_no_work(&self, work: &Work) -> bool {
+        if self.runner == RunnerState::TooOld {
+            return self.held_tasks == HeldTasks::None;
+        }
         let is_idle = self.runner == RunnerState::Open && self.held_tasks == HeldTasks::None;
         is_idle
             && work.job().is_some_and(|job| {

@@ -86,7 +86,8 @@ impl Reports<'_> {
                 job.counted_attempts += 1;
                 self.changed.progress = true;
                 if result != RunResult::Succeeded {
-                    job.first_failure.get_or_insert_with(|| failed_task(report));
+                    job.example_failure
+                        .get_or_insert_with(|| failed_task(report));
                 }
                 let row = self.outcome_row(uuid, node, report, result);
                 self.batch.rows.outcomes.push(row);
@@ -162,8 +163,7 @@ fn run_result(report: &TaskReport) -> RunResult {
     }
 }
 
-/// Returns the reported cause and its message, for their columns. Most runs end with an exit status
-/// that explains them, and have neither.
+/// Returns the task with one sentence about its end.
 fn failed_task(report: &TaskReport) -> FailedTask {
     let (cause, message) = end_columns(report);
     let facts = RunFacts {
@@ -175,10 +175,12 @@ fn failed_task(report: &TaskReport) -> FailedTask {
     };
     FailedTask {
         task: report.task,
-        message: describe_run_end(&facts).message,
+        message: truncate_message(&describe_run_end(&facts).message),
     }
 }
 
+/// Returns the reported cause and its message, for their columns. Most runs end with an exit status
+/// that explains them, and have neither.
 fn end_columns(report: &TaskReport) -> (Option<String>, Option<String>) {
     let Some(end) = &report.end else {
         return (None, None);

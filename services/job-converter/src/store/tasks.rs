@@ -178,21 +178,20 @@ pub async fn load_outcomes(
     .await
 }
 
+/// Returns the outcome of one task.
 pub async fn load_outcome(
     pool: &PgPool,
     job: Uuid,
     task: i64,
 ) -> Result<Option<OutcomeRow>, sqlx::Error> {
-    sqlx::query_as!(
-        OutcomeRow,
-        "select job, task, attempt, succeeded, exit_code, signal, error, duration_us, node,
-                allocation, output, ended_at_ms, end_cause, end_message
-           from outcome where job = $1 and task = $2",
+    let page = OutcomePage {
         job,
-        task
-    )
-    .fetch_optional(pool)
-    .await
+        first_task: task,
+        succeeded: None,
+        limit: 1,
+    };
+    let first = load_outcomes(pool, &page).await?.pop();
+    Ok(first.filter(|row| row.task == task))
 }
 
 /// Returns the failed attempts of a task, oldest first.

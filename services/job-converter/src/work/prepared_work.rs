@@ -35,6 +35,21 @@ pub struct Origin {
     pub stop_grace_ms: u64,
 }
 
+#[cfg(test)]
+impl Origin {
+    /// Returns a submission of ann, at the beginning of time.
+    pub fn sample() -> Self {
+        Self {
+            user: "ann".parse().expect("a user name"),
+            actor: None,
+            groups: Groups::NONE,
+            at: Timestamp::from_unix_ms(0),
+            traceparent: None,
+            stop_grace_ms: 0,
+        }
+    }
+}
+
 /// Work ready to be committed.
 pub struct PreparedWork {
     pub work: Work,
@@ -77,7 +92,7 @@ pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
         runner,
         counted_attempts: 0,
         counted_attempts_at_last_end: 0,
-        first_failure: None,
+        example_failure: None,
         past: PastAllocations::default(),
     }))
 }

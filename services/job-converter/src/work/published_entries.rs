@@ -438,7 +438,6 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
 
 #[cfg(test)]
 mod tests {
-    use hayward_service::auth::Groups;
     use hayward_vocabulary::WorkKind;
     use serde_json::json;
     use uuid::Uuid;
@@ -449,14 +448,7 @@ mod tests {
     fn service_of_four() -> Work {
         let submission = json!({ "command": ["/bin/true"], "instances": 4 });
         let service = serde_json::from_value(submission).unwrap();
-        let origin = Origin {
-            user: "ann".parse().unwrap(),
-            actor: None,
-            groups: Groups::NONE,
-            at: Timestamp::from_unix_ms(0),
-            traceparent: None,
-            stop_grace_ms: 0,
-        };
+        let origin = Origin::sample();
         let uuid = Uuid::from_u128(7);
         let id = hayward_vocabulary::WorkId::from_uuid(WorkKind::Service, uuid);
         Work::new(id, uuid, &origin, WorkSpec::Service(Box::new(service)))

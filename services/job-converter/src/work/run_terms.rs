@@ -1,5 +1,6 @@
 //! Terms of a job: what is equal for all its tasks. A runner gets them once.
 
+use hayward_job_converter_api::placeholders::contains_any;
 use hayward_job_converter_api::signals::TaskSignal;
 use hayward_job_converter_api::submission::JobSubmission;
 use hayward_job_converter_api::tasks::RunTerms;
@@ -43,6 +44,22 @@ fn task_grace_ms(job: &JobSubmission, default_grace_ms: u64) -> u64 {
 /// afterwards.
 pub fn process_grace_ms(job: &JobSubmission, default_grace_ms: u64) -> u64 {
     task_grace_ms(job, default_grace_ms).saturating_add(REPORT_MARGIN_MS)
+}
+
+/// Returns true if only a runner that reads terms can run the tasks. A runner of the version before
+/// would ignore what the job asks for.
+pub fn needs_terms(job: &JobSubmission) -> bool {
+    // job-converter replaces `{task}` in the command itself.
+    let has_other_placeholder = |word: &String| contains_any(&word.replace("{task}", ""));
+    job.script.is_some()
+        || job.time_limit_ms.is_some()
+        || job.stop_signal.is_some()
+        || job.stop_grace_ms.is_some()
+        || job.trust_exit_after_stop
+        || job.output.is_some()
+        || job.command.iter().any(has_other_placeholder)
+        || job.environment.values().any(|value| contains_any(value))
+        || job.working_directory.as_deref().is_some_and(contains_any)
 }
 
 impl Work {
@@ -113,8 +130,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use hayward_service::auth::Groups;
-    use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
+    use hayward_vocabulary::{WorkId, WorkKind};
     use serde_json::{Value, json};
     use uuid::Uuid;
 
@@ -125,14 +141,7 @@ mod tests {
     const DEFAULT_GRACE_MS: u64 = 10_000;
 
     fn terms_of(submission: Value) -> RunTerms {
-        let origin = Origin {
-            user: "ann".parse().unwrap(),
-            actor: None,
-            groups: Groups::NONE,
-            at: Timestamp::from_unix_ms(0),
-            traceparent: None,
-            stop_grace_ms: DEFAULT_GRACE_MS,
-        };
+        let origin = Origin::sample();
         let uuid = Uuid::from_u128(7);
         let id = WorkId::from_uuid(WorkKind::Job, uuid);
         let runner = Runner {
@@ -205,6 +214,23 @@ mod tests {
         let reserved = |name: &&String| name.starts_with("HAYWARD_");
         for name in terms.environment.keys().filter(reserved) {
             assert!(RESERVED_VARIABLES.contains(&name.as_str()), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_job_without_new_fields_runs_without_terms() {
+        let needs = |fields: Value| needs_terms(&serde_json::from_value(fields).unwrap());
+        let plain = json!({ "command": ["x", "{task}", "{other}"], "environment": { "A": "{b}" } });
+        assert!(!needs(plain));
+        for fields in [
+            json!({ "script": { "text": "x" } }),
+            json!({ "command": ["x"], "time_limit_ms": 1 }),
+            json!({ "command": ["x"], "output": { "stdout": "discard" } }),
+            json!({ "command": ["x-{task}-{node}"] }),
+            json!({ "command": ["x"], "environment": { "A": "{task}" } }),
+            json!({ "command": ["x"], "working_directory": "/data/{user}" }),
+        ] {
+            assert!(needs(fields.clone()), "{fields}");
         }
     }
 

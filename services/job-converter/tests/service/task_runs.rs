@@ -109,7 +109,11 @@ async fn a_runner_that_wants_the_terms_gets_them_once_and_tasks_without_copies()
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_runner_gets_the_whole_command_with_each_task() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(job_with_limits()).await;
+    let job = json!({
+        "command": ["/bin/echo", "{task}"], "tasks": { "arguments": [["a"], ["{task}"]] },
+        "environment": { "K": "v" }, "working_directory": "/tmp", "class": "normal",
+    });
+    let job = fixture.submit(job).await;
     let demand = fixture.demand_of(&job.id).await;
     let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
     let answer = runner.lease(&process.id, 2).await;
@@ -119,9 +123,31 @@ async fn an_older_runner_gets_the_whole_command_with_each_task() {
     for task in &answer.tasks {
         assert!(task.arguments.is_empty(), "{task:?}");
         assert_eq!(task.environment.len(), 1, "{task:?}");
-        assert_eq!(task.environment["K"], "{task}");
+        assert_eq!(task.environment["K"], "v");
         assert_eq!(task.working_directory.as_deref(), Some("/tmp"));
     }
+}
+
+/// It would ignore the limits. Its process ends, so that its space goes to another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_runner_gets_no_task_with_limits_that_it_would_ignore() {
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(job_with_limits()).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
+    let request = LeaseRequest {
+        want: 1,
+        slots: Some(1),
+        idle: 1,
+        wait_ms: 5_000,
+        ..empty_request(&process.id)
+    };
+    let answer = runner.send(&request).await.unwrap();
+    assert!(answer.tasks.is_empty() && answer.done, "{answer:?}");
+    let other = fixture.scheduler.grant(&demand);
+    let request = terms_request(&other.id, 2, TermsState::Wanted);
+    let answer = runner.send(&request).await.unwrap();
+    assert_eq!(answer.tasks.len(), 2, "another process runs them");
 }
 
 #[tokio::test(flavor = "multi_thread")]
