@@ -34,6 +34,9 @@ use run_plan::RunnerContext;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_RUNNER_";
+/// The prefix of the version before. An agent of that version starts this program once its program
+/// file was replaced.
+const PREVIOUS_PREFIX: &str = "HAYWARD_TASK_";
 /// Name, after the prefix, of the variable with the certificate authority.
 const AUTHORITY: &str = "CA";
 
@@ -97,8 +100,9 @@ impl Assignment {
 
     fn from_environment() -> anyhow::Result<Self> {
         let read = |name: &str| {
-            let name = format!("{PREFIX}{name}");
-            std::env::var(&name).with_context(|| format!("{name} is not set"))
+            std::env::var(format!("{PREFIX}{name}"))
+                .or_else(|_| std::env::var(format!("{PREVIOUS_PREFIX}{name}")))
+                .with_context(|| format!("{PREFIX}{name} is not set"))
         };
         Ok(Self {
             source: TaskSource {
@@ -110,8 +114,9 @@ impl Assignment {
             allocation: read("ALLOCATION")?.parse()?,
             threads: read("THREADS")?.parse()?,
             stop_grace_ms: read("GRACE_MS")?.parse()?,
-            node: read("NODE")?,
-            groups: std::env::split_paths(&read("GROUPS")?)
+            // An agent of the version before sets neither.
+            node: read("NODE").unwrap_or_default(),
+            groups: std::env::split_paths(&read("GROUPS").unwrap_or_default())
                 .filter(|group| !group.as_os_str().is_empty())
                 .collect(),
         })
@@ -125,7 +130,7 @@ impl Assignment {
     fn runner_context(&self) -> anyhow::Result<RunnerContext> {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| !name.starts_with(PREFIX))
+            .filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(PREVIOUS_PREFIX))
             .collect();
         Ok(RunnerContext {
             node: self.node.clone(),

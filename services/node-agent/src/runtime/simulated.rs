@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
+use hayward_job_converter_api::tasks::{EndCause, LeasedTask, RunEnd, TaskReport};
 use hayward_node_agent_domain::{LeaseAction, NodeFault, Tenure, lease};
 use hayward_service::Shutdown;
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
@@ -232,16 +232,26 @@ async fn run_worker(
     while let Some(started) = queue.take_async().await {
         let task = &started.task;
         let started_at = tokio::time::Instant::now();
+        let limit_ms = started.terms.as_ref().and_then(|terms| terms.time_limit_ms);
+        let reaches_limit = limit_ms.is_some_and(|limit| limit < behaviour.task_ms);
+        let run_ms = limit_ms.map_or(behaviour.task_ms, |limit| limit.min(behaviour.task_ms));
         let mut interrupted = false;
-        if behaviour.task_ms > 0 {
+        if run_ms > 0 {
             let is_later = |stop: &Option<_>| stop.is_some_and(|at| at >= started.started_at);
             tokio::select! {
-                () = sleep(Duration::from_millis(behaviour.task_ms)) => {}
+                () = sleep(Duration::from_millis(run_ms)) => {}
                 stop = stopped_at.wait_for(is_later) => interrupted = stop.is_ok(),
             }
         }
         let duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        queue.finish(simulate_outcome(&behaviour, task, interrupted, duration_us));
+        let mut report = simulate_outcome(&behaviour, task, interrupted, duration_us);
+        if reaches_limit && !interrupted {
+            report.end = Some(RunEnd {
+                cause: EndCause::TimeLimit,
+                message: None,
+            });
+        }
+        queue.finish(report);
         // The worker yields, because short tasks must not block other work.
         tokio::task::yield_now().await;
     }

@@ -79,8 +79,7 @@ pub struct LeaseLoop {
     paused_until: Instant,
     /// Number of the last request.
     last_request: u64,
-    /// Whether job-converter knows slots and running tasks. The version before refuses them.
-    reports_slots: bool,
+    form: RequestForm,
 }
 
 impl LeaseLoop {
@@ -107,7 +106,7 @@ impl LeaseLoop {
             next_idle_request_at: Instant::now(),
             paused_until: Instant::now(),
             last_request: 0,
-            reports_slots: true,
+            form: RequestForm::Terms,
         }
     }
 
@@ -128,7 +127,7 @@ impl LeaseLoop {
             if self.done && state.is_idle() && nothing_to_report {
                 return Ok(());
             }
-            self.stop_if_expired(state, &stop_tasks);
+            self.stop_if_expired(&stop_tasks);
             let (next_request, wait_ms) = self.next_request(state);
             if let Some(at) = next_request
                 && at <= Instant::now()
@@ -168,7 +167,7 @@ impl LeaseLoop {
         let now = Instant::now();
         let holds_tasks = !state.is_idle();
         let wants_more = state.want > 0 && !self.done && state.finished < MAX_UNREPORTED;
-        let has_idle_slot = state.idle > 0 && self.reports_slots;
+        let has_idle_slot = state.idle > 0 && self.form.has_slots();
         let mut times = Vec::new();
         if wants_more {
             times.push(if has_idle_slot {
@@ -177,7 +176,7 @@ impl LeaseLoop {
                 self.next_request_at
             });
         }
-        if let Some(since) = state.unreported_since.filter(|_| self.reports_slots) {
+        if let Some(since) = state.unreported_since.filter(|_| self.form.has_slots()) {
             times.push(since + START_REPORT);
         }
         if state.finished > 0 {
@@ -219,14 +218,12 @@ impl LeaseLoop {
     }
 
     /// Ends running tasks before another runner may run them (I4).
-    fn stop_if_expired(&mut self, state: QueueState, stop_tasks: &impl Fn(StopRequest)) {
+    fn stop_if_expired(&mut self, stop_tasks: &impl Fn(StopRequest)) {
         let now_ms = millis(self.started_at.elapsed());
         if self.lease.is_some_and(|lease| !lease.is_valid_at(now_ms)) {
             self.lease = None;
             self.queue.halt();
-            if state.running > 0 {
-                stop_tasks(LEASE_EXPIRED);
-            }
+            stop_tasks(LEASE_EXPIRED);
         }
     }
 
@@ -259,8 +256,8 @@ impl LeaseLoop {
             Err(error) if self.is_permanent(&error) => {
                 Err(error).context("job-converter does not know this runner any more")
             }
-            Err(error) if self.reports_slots && is_unknown_field(&error) => {
-                self.reports_slots = false;
+            Err(error) if self.form != RequestForm::Plain && is_unknown_field(&error) => {
+                self.form = self.form.previous();
                 Ok(())
             }
             Err(_) => {
@@ -318,13 +315,9 @@ impl LeaseLoop {
             returned: self.returned.clone(),
             held: Some(lists.held),
             wait_ms,
-            terms: Some(if self.queue.has_terms() {
-                TermsState::Known
-            } else {
-                TermsState::Wanted
-            }),
+            terms: self.terms_state(),
         };
-        if self.reports_slots {
+        if self.form.has_slots() {
             return request;
         }
         LeaseRequest {
@@ -332,9 +325,17 @@ impl LeaseLoop {
             idle: 0,
             running: Vec::new(),
             request: 0,
-            terms: None,
             ..request
         }
+    }
+
+    fn terms_state(&self) -> Option<TermsState> {
+        let state = if self.queue.has_terms() {
+            TermsState::Known
+        } else {
+            TermsState::Wanted
+        };
+        (self.form == RequestForm::Terms).then_some(state)
     }
 
     /// Returns whether retries are useless, because the job is gone or the token is not for it.
@@ -405,6 +406,29 @@ impl LeaseLoop {
             }
         }
         anyhow::bail!("the grace is over before the last report was accepted")
+    }
+}
+
+/// Newest form of requests that job-converter understands. It refuses fields that it does not know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestForm {
+    /// With a request for the terms of the job.
+    Terms,
+    /// With slots and running tasks, and without terms.
+    Slots,
+    Plain,
+}
+
+impl RequestForm {
+    fn previous(self) -> Self {
+        match self {
+            Self::Terms => Self::Slots,
+            Self::Slots | Self::Plain => Self::Plain,
+        }
+    }
+
+    fn has_slots(self) -> bool {
+        self != Self::Plain
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use hayward_job_converter_api::submission::FileMode;
@@ -16,16 +17,24 @@ use super::start_failure::describe_missing_directory;
 pub struct OpenStreams {
     pub stdout: Stdio,
     pub stderr: Stdio,
-    /// Reads the streams that are kept. `None` if no stream is.
+    /// Reads the streams whose last words are stored. `None` if both go elsewhere.
     pub reader: Option<PipeReader>,
-    /// File with the last words, if no stream is kept.
+    /// File with the last words, if there is no reader.
     pub file: Option<OutputFile>,
 }
 
 /// A file of output, and its length before the run.
 pub struct OutputFile {
-    pub path: PathBuf,
+    file: File,
     pub start: u64,
+}
+
+impl OutputFile {
+    /// Opens the file for reading. It is not opened by its name, because the program may have put
+    /// another file or a pipe there.
+    pub fn reopen(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
 }
 
 /// Opens both streams. Returns a sentence for the user on failure.
@@ -125,10 +134,10 @@ impl Opener<'_> {
                 )
             })
         })?;
-        self.file.get_or_insert_with(|| OutputFile {
-            path: path.to_owned(),
-            start,
-        });
+        if self.file.is_none() {
+            // Without a second handle, the task only has no last words.
+            self.file = file.try_clone().ok().map(|file| OutputFile { file, start });
+        }
         Ok(file)
     }
 }

@@ -1,12 +1,11 @@
 //! The last words of a task, which are stored with its outcome.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, PipeReader, Read as _, Seek as _, SeekFrom};
-use std::path::Path;
 
 use hayward_job_converter_api::tasks::OUTPUT_LIMIT;
 
+use super::output_files::OutputFile;
 use super::tee::Tee;
 
 /// The last part of the output.
@@ -18,9 +17,10 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Reads the end of a file. Bytes before `start` belong to earlier runs.
-    pub fn read_file(path: &Path, start: u64) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+    /// Reads the end of a file of output, without the bytes of earlier runs.
+    pub fn read_file(output: &OutputFile) -> io::Result<Self> {
+        let mut file = output.reopen()?;
+        let start = output.start;
         let length = file.metadata()?.len();
         // One more byte tells whether the first line is complete.
         let first = length.saturating_sub(OUTPUT_LIMIT as u64 + 1).max(start);

@@ -15,6 +15,9 @@ use super::script_file;
 
 /// The variable whose value is the name of a job, which may look like a placeholder.
 const NAME_VARIABLE: &str = "HAYWARD_JOB_NAME";
+/// Grace in milliseconds of a task whose job-converter names none, because it is older. The process
+/// has the same grace or a shorter one, which then counts.
+const DEFAULT_GRACE_MS: u64 = 10_000;
 
 /// Data that is equal for all runs of one task runner.
 #[derive(Debug, Clone, Default)]
@@ -73,7 +76,7 @@ impl RunPlan {
         task: &LeasedTask,
         place: RunPlace,
     ) -> Self {
-        let run = format!("{}.{}", context.allocation, place.number);
+        let run = run_id(context, place);
         let values = Values {
             job: terms.job.as_str(),
             name: &terms.name,
@@ -91,7 +94,8 @@ impl RunPlan {
         let words = terms.command.iter().map(|word| values.fill(word));
         // Arguments of single tasks are data, so they stay as they are.
         let mut argv: Vec<String> = words.chain(task.arguments.iter().cloned()).collect();
-        let mut environment = environment(context, terms, &values, place);
+        let mut environment = environment(context, user_variables(terms, &values), task, place);
+        environment.extend(deadline(terms.time_limit_ms, place.now));
         if let Some(script) = &terms.script {
             let path = script_file::path(script, &context.work_dir)
                 .display()
@@ -117,30 +121,28 @@ impl RunPlan {
             working_directory,
         }
     }
-}
 
-/// Returns terms for a task of an older job-converter, which sends the whole command with each
-/// task. Only the program is a command, because the placeholders of the rest are replaced already.
-pub fn terms_of_older_server(task: &mut LeasedTask, stop_grace_ms: u64) -> Option<RunTerms> {
-    let mut words = std::mem::take(&mut task.argv).into_iter();
-    let command: Vec<String> = words.by_ref().take(1).collect();
-    task.arguments = words.collect();
-    Some(RunTerms {
-        job: hayward_vocabulary::WorkId::new("job").ok()?,
-        name: String::new(),
-        user: String::new(),
-        command,
-        script: None,
-        environment: std::mem::take(&mut task.environment),
-        working_directory: task.working_directory.take(),
-        time_limit_ms: None,
-        warn_before_ms: None,
-        warn_signal: TaskSignal::Usr1,
-        stop_signal: TaskSignal::Term,
-        stop_grace_ms,
-        trust_exit_after_stop: false,
-        output: OutputSubmission::default(),
-    })
+    /// Returns the plan for a task of an older job-converter, which sends the whole command with
+    /// each task and has replaced its placeholders.
+    pub fn of_older_server(context: &RunnerContext, task: &LeasedTask, place: RunPlace) -> Self {
+        Self {
+            argv: task.argv.clone(),
+            environment: environment(context, task.environment.clone(), task, place),
+            working_directory: task.working_directory.as_ref().map(PathBuf::from),
+            stdout: Stream::Keep,
+            stderr: None,
+            file_mode: FileMode::Truncate,
+            make_directories: false,
+            times: RunTimes {
+                time_limit_ms: None,
+                warn_before_ms: None,
+                stop_grace_ms: DEFAULT_GRACE_MS,
+            },
+            warn_signal: TaskSignal::Usr1,
+            stop_signal: TaskSignal::Term,
+            trust_exit_after_stop: false,
+        }
+    }
 }
 
 /// Returns the destinations of both streams. Relative paths are below `base`.
@@ -157,11 +159,29 @@ fn streams(output: &OutputSubmission, values: &Values, base: &Path) -> (Stream, 
     (stdout, stderr)
 }
 
+/// Returns the name of a run, which no other start in the fleet has.
+fn run_id(context: &RunnerContext, place: RunPlace) -> String {
+    format!("{}.{}", context.allocation, place.number)
+}
+
+/// Returns the variables of the terms with their placeholders replaced.
+fn user_variables(terms: &RunTerms, values: &Values) -> BTreeMap<String, String> {
+    let fill = |(name, value): (&String, &String)| {
+        let filled = if name == NAME_VARIABLE {
+            value.clone()
+        } else {
+            values.fill(value)
+        };
+        (name.clone(), filled)
+    };
+    terms.environment.iter().map(fill).collect()
+}
+
 /// Returns the variables of a run. Those of Hayward override those of the user (TC-64).
 fn environment(
     context: &RunnerContext,
-    terms: &RunTerms,
-    values: &Values,
+    user_variables: BTreeMap<String, String>,
+    task: &LeasedTask,
     place: RunPlace,
 ) -> BTreeMap<String, String> {
     let mut environment = context.environment.clone();
@@ -169,31 +189,25 @@ fn environment(
     environment
         .entry("TMPDIR".to_owned())
         .or_insert_with(|| work_dir.clone());
-    environment.extend(terms.environment.iter().map(|(name, value)| {
-        let value = if name == NAME_VARIABLE {
-            value.clone()
-        } else {
-            values.fill(value)
-        };
-        (name.clone(), value)
-    }));
-    let deadline = terms.time_limit_ms.map(|limit_ms| {
-        let limit_ms = i64::try_from(limit_ms).unwrap_or(i64::MAX);
-        let at_ms = place.now.unix_ms().saturating_add(limit_ms);
-        ("HAYWARD_DEADLINE", (at_ms / 1_000).to_string())
-    });
+    environment.extend(user_variables);
     let variables = [
-        ("HAYWARD_TASK", values.task.to_string()),
-        ("HAYWARD_ATTEMPT", values.attempt.to_string()),
-        ("HAYWARD_RUN_ID", values.run.to_owned()),
-        ("HAYWARD_NODE", values.node.to_owned()),
-        ("HAYWARD_ALLOCATION", values.allocation.to_owned()),
+        ("HAYWARD_TASK", task.task.to_string()),
+        ("HAYWARD_ATTEMPT", task.attempt.to_string()),
+        ("HAYWARD_RUN_ID", run_id(context, place)),
+        ("HAYWARD_NODE", context.node.clone()),
+        ("HAYWARD_ALLOCATION", context.allocation.clone()),
         ("HAYWARD_SLOT", place.slot.to_string()),
         ("HAYWARD_WORK_DIR", work_dir),
     ];
-    let variables = variables.into_iter().chain(deadline);
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     environment
+}
+
+/// Returns the variable with the second at which the time limit is reached.
+fn deadline(time_limit_ms: Option<u64>, now: Timestamp) -> Option<(String, String)> {
+    let limit_ms = i64::try_from(time_limit_ms?).unwrap_or(i64::MAX);
+    let at_ms = now.unix_ms().saturating_add(limit_ms);
+    Some(("HAYWARD_DEADLINE".to_owned(), (at_ms / 1_000).to_string()))
 }
 
 #[cfg(test)]
@@ -211,27 +225,17 @@ mod tests {
     }
 
     fn terms() -> RunTerms {
-        let mut task = task();
-        task.argv = vec!["/bin/echo".into()];
-        RunTerms {
-            command: ["/bin/echo", "{task:03}", "{node}"]
-                .map(str::to_owned)
-                .into(),
-            environment: [
-                ("RUN".to_owned(), "{run}-{attempt}".to_owned()),
-                (NAME_VARIABLE.to_owned(), "n{task}".to_owned()),
-                ("HAYWARD_TASK".to_owned(), "of the user".to_owned()),
-            ]
-            .into(),
-            time_limit_ms: Some(90_000),
-            output: OutputSubmission {
-                stdout: Some("out/{task}".into()),
-                stderr: Some("/data/{name}/{task}.err".into()),
-                ..OutputSubmission::default()
+        let terms = serde_json::json!({
+            "job": "job_1", "name": "a/b", "user": "ada", "warn_signal": "USR1",
+            "stop_signal": "TERM", "stop_grace_ms": 10, "time_limit_ms": 90_000,
+            "command": ["/bin/echo", "{task:03}", "{node}"],
+            "environment": {
+                "RUN": "{run}-{attempt}", "HAYWARD_JOB_NAME": "n{task}",
+                "HAYWARD_TASK": "of the user",
             },
-            name: "a/b".into(),
-            ..terms_of_older_server(&mut task, 10).unwrap()
-        }
+            "output": { "stdout": "out/{task}", "stderr": "/data/{name}/{task}.err" },
+        });
+        serde_json::from_value(terms).unwrap()
     }
 
     fn task() -> LeasedTask {
@@ -292,14 +296,18 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_an_older_server_has_its_own_command() {
-        let mut older = LeasedTask {
+    fn nothing_is_replaced_in_a_task_of_an_older_server() {
+        let older = LeasedTask {
             argv: ["/bin/echo", "{task}"].map(str::to_owned).into(),
+            environment: [("USER_DIR".to_owned(), "{user}".to_owned())].into(),
+            working_directory: Some("/data/{user}".into()),
             ..task()
         };
-        let terms = terms_of_older_server(&mut older, 10).unwrap();
-        let plan = RunPlan::new(&context(), &terms, &older, PLACE);
+        let plan = RunPlan::of_older_server(&context(), &older, PLACE);
         assert_eq!(plan.argv, ["/bin/echo", "{task}"]);
+        assert_eq!(plan.environment["USER_DIR"], "{user}");
+        assert_eq!(plan.environment["HAYWARD_TASK"], "7");
+        assert_eq!(plan.working_directory, Some("/data/{user}".into()));
         assert_eq!((plan.stdout, plan.stderr), (Stream::Keep, None));
     }
 }

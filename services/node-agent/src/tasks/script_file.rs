@@ -1,15 +1,20 @@
-//! The script of a job, which is written once into the directory of the allocation (TC-68).
+//! The script of a job, which is written into the directory of the allocation (TC-68).
 
-use std::fs::OpenOptions;
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use hayward_job_converter_api::submission::{DEFAULT_SCRIPT_NAME, ScriptSubmission};
 
+/// Folder of the script below the directory of the allocation. Its name begins with a dot, so tasks
+/// that remove all files of their directory leave it, and files of output are elsewhere.
+const FOLDER: &str = ".hayward";
+
 /// Returns the path of the script on this node.
 pub fn path(script: &ScriptSubmission, work_dir: &Path) -> PathBuf {
-    work_dir.join(script.name.as_deref().unwrap_or(DEFAULT_SCRIPT_NAME))
+    let name = script.name.as_deref().unwrap_or(DEFAULT_SCRIPT_NAME);
+    work_dir.join(FOLDER).join(name)
 }
 
 /// Returns the words that start the script: its interpreter, and its path. The first line is read
@@ -38,18 +43,28 @@ fn first_line_words(text: &str) -> Vec<String> {
     }
 }
 
-/// Writes the script, unless it is there.
-pub fn write(script: &ScriptSubmission, work_dir: &Path) -> io::Result<()> {
-    let opened = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o500)
-        .open(path(script, work_dir));
-    match opened {
-        Ok(mut file) => file.write_all(script.text.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
+/// Writes the script, unless it is there. It appears at its path only when it is complete. `slot`
+/// tells writers at the same time apart.
+pub fn ensure(script: &ScriptSubmission, work_dir: &Path, slot: usize) -> io::Result<()> {
+    let target = path(script, work_dir);
+    if target.exists() {
+        return Ok(());
     }
+    let folder = work_dir.join(FOLDER);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
+    let incomplete = folder.join(format!(".{slot}"));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o700)
+        .open(&incomplete)?;
+    file.write_all(script.text.as_bytes())?;
+    file.set_permissions(fs::Permissions::from_mode(0o500))?;
+    fs::rename(incomplete, target)
 }
 
 #[cfg(test)]
@@ -69,17 +84,22 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_written_once_and_started_by_its_interpreter() {
+    fn a_script_is_written_again_if_a_task_removed_it() {
         let dir = tempfile::tempdir().unwrap();
         let script = ScriptSubmission {
             text: "echo x".into(),
             interpreter: vec!["/bin/bash".into(), "-e".into()],
             name: Some("job.sh".into()),
         };
-        write(&script, dir.path()).unwrap();
-        write(&script, dir.path()).unwrap();
         let path = path(&script, dir.path());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "echo x");
+        for slot in [0, 0, 1] {
+            ensure(&script, dir.path(), slot).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "echo x");
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o500);
+        }
+        fs::remove_file(&path).unwrap();
+        ensure(&script, dir.path(), 0).unwrap();
+        assert!(path.exists());
         assert_eq!(start_words(&script, "/p"), ["/bin/bash", "-e", "/p"]);
     }
 }

@@ -8,13 +8,12 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use hayward_job_converter_api::signals::TaskSignal;
-use hayward_job_converter_api::submission::ScriptSubmission;
 use hayward_job_converter_api::tasks::{EndCause, RunEnd, TaskReport};
 use hayward_node_agent_domain::{RunSignals, SignalStep, StopReason};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
@@ -27,19 +26,21 @@ use super::output_files::{self, OpenStreams};
 use super::output_tail::Tail;
 use super::queue::{StartedTask, TaskQueue};
 use super::run_control::RunControl;
-use super::run_plan::{RunPlace, RunPlan, RunnerContext, terms_of_older_server};
+use super::run_plan::{RunPlace, RunPlan, RunnerContext};
 use super::script_file;
 use super::start_failure;
 use super::tee::Tee;
 use crate::lease::boottime_ms;
 use crate::process_identity;
 
-/// Pause between two looks at the processes that a stopped program left, in milliseconds.
-const GROUP_CHECK_MS: u64 = 20;
+/// Milliseconds between two looks at the processes that a stopped program left. Each look reads the
+/// states of all processes of the node.
+const GROUP_CHECK_MS: u64 = 50;
+/// Longest wait in milliseconds while a signal is due later. The kernel waits by a clock that stops
+/// while the node is suspended, and limits go on (TC-103).
+const MAX_WAIT_MS: u64 = 1_000;
 /// Maximum number of reads after the end of a program. A pipe holds less than they read.
 const MAX_FINAL_READS: usize = 64;
-/// Grace in milliseconds of a task whose job-converter names none, because it is older.
-const DEFAULT_GRACE_MS: u64 = 10_000;
 
 /// The worker threads of a task runner.
 pub struct TaskThreads {
@@ -51,7 +52,6 @@ impl TaskThreads {
     pub fn start_all(queue: &Arc<TaskQueue>, context: RunnerContext) -> io::Result<Self> {
         let control = Arc::new(RunControl::default());
         let (context, run_count) = (Arc::new(context), Arc::new(AtomicU64::new(0)));
-        let script_written = Arc::new(OnceLock::new());
         let mut threads = Vec::new();
         for slot in 0..queue.threads() as usize {
             let queue = Arc::clone(queue);
@@ -60,12 +60,11 @@ impl TaskThreads {
                 control: Arc::clone(&control),
                 context: Arc::clone(&context),
                 run_count: Arc::clone(&run_count),
-                script_written: Arc::clone(&script_written),
                 slot,
             };
             let work = move || {
                 while let Some(task) = queue.take() {
-                    queue.finish(worker.run(task));
+                    queue.finish(worker.run(&task));
                 }
             };
             let builder = std::thread::Builder::new().name("tasks".into());
@@ -91,32 +90,15 @@ struct Worker {
     context: Arc<RunnerContext>,
     /// Number of runs of all workers.
     run_count: Arc<AtomicU64>,
-    script_written: Arc<OnceLock<Result<(), String>>>,
     slot: usize,
 }
 
 impl Worker {
-    fn run(&mut self, mut started: StartedTask) -> TaskReport {
+    fn run(&mut self, started: &StartedTask) -> TaskReport {
         let started_at = Instant::now();
-        let older_terms = match &started.terms {
-            Some(_) => None,
-            None => terms_of_older_server(&mut started.task, DEFAULT_GRACE_MS),
-        };
         let task = &started.task;
-        let result = match started.terms.as_deref().or(older_terms.as_ref()) {
-            Some(terms) => {
-                let script = terms.script.as_ref();
-                let written = script.map_or(Ok(()), |script| self.write_script(script));
-                let place = RunPlace {
-                    slot: self.slot,
-                    number: self.run_count.fetch_add(1, Ordering::Relaxed) + 1,
-                    now: SystemClock.now(),
-                };
-                let plan = RunPlan::new(&self.context, terms, task, place);
-                written.and_then(|()| self.run_plan(&plan, &started))
-            }
-            None => Err("job-converter sent no command".to_owned()),
-        };
+        let plan = self.plan(started);
+        let result = plan.and_then(|plan| self.run_plan(&plan, started));
         let mut report = TaskReport {
             task: task.task,
             attempt: task.attempt,
@@ -141,15 +123,23 @@ impl Worker {
         report
     }
 
-    /// Writes the script of the job. Only one worker writes it.
-    fn write_script(&self, script: &ScriptSubmission) -> Result<(), String> {
-        let written = self.script_written.get_or_init(|| {
-            script_file::write(script, &self.context.work_dir).map_err(|error| {
-                let node = &self.context.node;
-                format!("the script cannot be written on {node}: {error}")
-            })
-        });
-        written.clone()
+    /// Plans a run, and writes its script.
+    fn plan(&self, started: &StartedTask) -> Result<RunPlan, String> {
+        let context = &self.context;
+        let place = RunPlace {
+            slot: self.slot,
+            number: self.run_count.fetch_add(1, Ordering::Relaxed) + 1,
+            now: SystemClock.now(),
+        };
+        let Some(terms) = &started.terms else {
+            return Ok(RunPlan::of_older_server(context, &started.task, place));
+        };
+        if let Some(script) = &terms.script {
+            script_file::ensure(script, &context.work_dir, self.slot).map_err(|error| {
+                format!("the script cannot be written on {}: {error}", context.node)
+            })?;
+        }
+        Ok(RunPlan::new(context, terms, &started.task, place))
     }
 
     /// Runs a program. Returns a sentence for the user if it could not be started.
@@ -171,7 +161,7 @@ impl Worker {
         let status = status.map_err(|error| format!("its end was lost: {error}"))?;
         let ran_out_of_memory =
             !status.success() && memory_limit::count_kills(&context.groups) > kills_before;
-        let file_tail = file.and_then(|file| Tail::read_file(&file.path, file.start).ok());
+        let file_tail = file.and_then(|file| Tail::read_file(&file).ok());
         Ok(FinishedRun {
             status,
             stop: run.signals.stop_reason(),
@@ -203,10 +193,10 @@ impl Worker {
                 run.read_output();
             }
             run.has_ended |= events.has_ended;
-            if run.has_ended && (run.signals.stop_reason().is_none() || run.is_group_gone()) {
+            let now_ms = boottime_ms();
+            if run.has_ended && run.is_over(now_ms) {
                 return run.finish();
             }
-            let now_ms = boottime_ms();
             if let Some(request) = self.control.stop_for(started_at) {
                 run.signals.request_stop(request, now_ms);
             }
@@ -218,10 +208,14 @@ impl Worker {
 
     fn wait_for_event(&self, run: &LiveRun) -> Events {
         let now_ms = boottime_ms();
-        let next_at_ms = run.signals.next_at_ms();
-        let check_at_ms = run.has_ended.then_some(now_ms + GROUP_CHECK_MS);
-        let wake_at_ms = next_at_ms.into_iter().chain(check_at_ms).min();
-        let limit = wake_at_ms.map(|at| to_timespec(at.saturating_sub(now_ms)));
+        let check_at_ms = run.has_ended.then_some(run.next_group_check_ms);
+        let wake_at_ms = run
+            .signals
+            .next_at_ms()
+            .into_iter()
+            .chain(check_at_ms)
+            .min();
+        let limit = wake_at_ms.map(|at| to_timespec(at.saturating_sub(now_ms).min(MAX_WAIT_MS)));
         let poll_input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = vec![poll_input(self.wakes.as_fd())];
         if !run.has_ended {
@@ -272,10 +266,12 @@ struct LiveRun {
     group: Pid,
     /// Handle on the program, which is the leader of its group.
     handle: OwnedFd,
-    /// `None` at the end of the stream, or if no stream is kept.
+    /// `None` at the end of the stream, or if all output goes elsewhere.
     reader: Option<PipeReader>,
     signals: RunSignals,
     has_ended: bool,
+    /// Time of the next look at the other processes of the group.
+    next_group_check_ms: u64,
     tail: Tail,
     tee: Tee,
 }
@@ -300,6 +296,7 @@ impl LiveRun {
             reader,
             signals,
             has_ended: false,
+            next_group_check_ms: 0,
             tail: Tail::default(),
             tee,
         })
@@ -324,10 +321,17 @@ impl LiveRun {
         };
     }
 
-    /// Returns true if no other process of the group is alive.
-    fn is_group_gone(&self) -> bool {
-        let group = self.child.id();
-        self.signals.is_killed() || !process_identity::has_live_member(group)
+    /// Returns true if an ended program need not be waited for any longer: it ended by itself, it
+    /// was killed, or no other process of its group is alive.
+    fn is_over(&mut self, now_ms: u64) -> bool {
+        if self.signals.stop_reason().is_none() || self.signals.is_killed() {
+            return true;
+        }
+        if now_ms < self.next_group_check_ms {
+            return false;
+        }
+        self.next_group_check_ms = now_ms + GROUP_CHECK_MS;
+        !process_identity::has_live_member(self.child.id())
     }
 
     /// Ends the other processes of the group, and returns the status of the program. The leader was

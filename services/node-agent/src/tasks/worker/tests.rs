@@ -1,10 +1,13 @@
 //! Tests of runs of real programs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hayward_job_converter_api::submission::ScriptSubmission;
 use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
 use hayward_job_converter_api::tasks::{LeasedTask, OUTPUT_LIMIT, RunTerms};
 use hayward_node_agent_domain::StopRequest;
+use serde_json::json;
 
 use super::*;
 
@@ -21,19 +24,36 @@ fn worker(control: &Arc<RunControl>) -> Worker {
             groups: Vec::new(),
         }),
         run_count: Arc::default(),
-        script_written: Arc::default(),
         slot: 0,
     }
 }
 
-fn script_task(script: &str) -> LeasedTask {
+fn task() -> LeasedTask {
     LeasedTask {
         task: 1,
         attempt: 1,
         arguments: Vec::new(),
-        argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
-        environment: [("COLOUR".to_owned(), "red".to_owned())].into(),
-        working_directory: Some("/".into()),
+        argv: Vec::new(),
+        environment: BTreeMap::new(),
+        working_directory: None,
+    }
+}
+
+/// Returns terms of a job that runs this script with a shell.
+fn terms_of(script: &str) -> RunTerms {
+    let terms = json!({
+        "job": "job_1", "name": "test", "user": "ada", "command": ["sh", "-c", script],
+        "environment": { "COLOUR": "red" }, "working_directory": "/", "warn_signal": "USR1",
+        "stop_signal": "TERM", "stop_grace_ms": 5_000,
+    });
+    serde_json::from_value(terms).unwrap()
+}
+
+fn started(task: LeasedTask, terms: RunTerms) -> StartedTask {
+    StartedTask {
+        task,
+        terms: Some(Arc::new(terms)),
+        started_at: Instant::now(),
     }
 }
 
@@ -43,14 +63,9 @@ fn run_script(script: &str) -> TaskReport {
 
 /// Runs a script with changed terms.
 fn run_with_terms(script: &str, change: impl FnOnce(&mut RunTerms)) -> TaskReport {
-    let mut task = script_task(script);
-    let mut terms = terms_of_older_server(&mut task, 5_000).unwrap();
+    let mut terms = terms_of(script);
     change(&mut terms);
-    worker(&Arc::default()).run(StartedTask {
-        task,
-        terms: Some(Arc::new(terms)),
-        started_at: Instant::now(),
-    })
+    worker(&Arc::default()).run(&started(task(), terms))
 }
 
 fn cause(report: &TaskReport) -> (EndCause, &str) {
@@ -122,16 +137,7 @@ fn children_have_the_whole_grace_although_their_parent_ended() {
 fn a_stop_request_reaches_a_running_task_and_no_later_one() {
     let control = Arc::new(RunControl::default());
     let mut worker = worker(&control);
-    let mut run = |script: &str| {
-        let mut task = script_task(script);
-        let terms = terms_of_older_server(&mut task, 5_000).map(Arc::new);
-        let started_at = Instant::now();
-        worker.run(StartedTask {
-            task,
-            terms,
-            started_at,
-        })
-    };
+    let mut run = |script: &str| worker.run(&started(task(), terms_of(script)));
     let stopper = std::thread::spawn({
         let control = Arc::clone(&control);
         move || {
@@ -278,22 +284,17 @@ fn a_script_runs_with_the_arguments_of_its_task() {
     let dir = tempfile::tempdir().unwrap();
     let run = |text: &str| {
         let mut worker = worker(&Arc::default());
-        let mut task = script_task("");
-        let mut terms = terms_of_older_server(&mut task, 5_000).unwrap();
-        let name = format!("{}.sh", text.len());
         Arc::get_mut(&mut worker.context).unwrap().work_dir = dir.path().to_owned();
+        let mut terms = terms_of("");
         terms.command = vec!["{task}".into()];
         terms.script = Some(ScriptSubmission {
             text: text.to_owned(),
             interpreter: Vec::new(),
-            name: Some(name),
+            name: Some(format!("{}.sh", text.len())),
         });
+        let mut task = task();
         task.arguments = vec!["a b".into()];
-        worker.run(StartedTask {
-            task,
-            terms: Some(Arc::new(terms)),
-            started_at: Instant::now(),
-        })
+        worker.run(&started(task, terms))
     };
     let report = run("#!/bin/sh -e\nfalse\necho no");
     assert_eq!((report.exit_code, report.output.as_str()), (Some(1), ""));
@@ -302,4 +303,16 @@ fn a_script_runs_with_the_arguments_of_its_task() {
     let report = run("#!/no/such/interpreter");
     let message = "\"/no/such/interpreter\" does not exist on node-1";
     assert_eq!(cause(&report), (EndCause::CannotStart, message));
+}
+
+#[test]
+fn a_pipe_in_place_of_the_output_file_delays_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out").display().to_string();
+    let script = format!("echo first; rm {file}; mkfifo {file}; echo last");
+    let report = run_with_terms(&script, |terms| terms.output.stdout = Some(file.clone()));
+    assert_eq!(
+        (report.exit_code, report.output.as_str()),
+        (Some(0), "first\nlast\n")
+    );
 }
