@@ -3,6 +3,8 @@
 //! The cgroups of containers are created below a root: the cgroup of the agent, or a configured
 //! one. They limit memory, cpu and the number of processes of each container.
 
+pub mod memory_limit;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -293,17 +295,6 @@ pub fn join(group: &Path, pid: u32) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), pid.to_string())
 }
 
-/// Returns whether the kernel killed a process of this cgroup for its memory.
-pub fn ran_out_of_memory(group: &Path) -> bool {
-    ["memory.events", "memory.oom_control"].iter().any(|file| {
-        let text = read(group.join(file));
-        text.lines().any(|line| {
-            line.strip_prefix("oom_kill ")
-                .is_some_and(|count| count.trim() != "0")
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,12 +348,6 @@ mod tests {
         let created = groups.create(&id(), &size(), 7).unwrap();
         assert_eq!(read(created[0].join("memory.limit_in_bytes")), "4096");
         assert_eq!(read(created[1].join("pids.max")), "7");
-        fs::write(
-            created[0].join("memory.oom_control"),
-            "under_oom 0\noom_kill 2\n",
-        )
-        .unwrap();
-        assert!(ran_out_of_memory(&created[0]) && !ran_out_of_memory(&created[1]));
     }
 
     #[test]

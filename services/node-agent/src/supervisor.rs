@@ -35,7 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::atomic_files;
-use crate::cgroups;
+use crate::cgroups::{self, memory_limit};
 use crate::fault_points::{self, Point};
 use crate::lease::boottime_ms;
 use crate::process_identity::{self, ProcessIdentity};
@@ -394,11 +394,9 @@ impl Supervisor<'_> {
             Ok(status) => status,
             Err(error) => return Exit::of(ExitCause::Node, format!("its end was lost: {error}")),
         };
-        let out_of_memory = self
-            .spec
-            .groups
-            .iter()
-            .any(|group| cgroups::ran_out_of_memory(group));
+        let groups = &self.spec.groups;
+        let out_of_memory =
+            (memory_limit::count_kills(groups) > 0).then(|| memory_limit::describe(groups));
         let (cause, message) = match &self.stop {
             Some(Stop {
                 cause: StopCause::LeaseExpired(cause),
@@ -408,12 +406,11 @@ impl Supervisor<'_> {
                 kill_at: Some(_), ..
             }) => (ExitCause::Intended, Some("asked to end")),
             Some(_) => (ExitCause::Intended, Some("asked to end, then forced")),
-            None if !status.success() && out_of_memory => (
-                ExitCause::UserLimit,
-                Some("it used more memory than it was granted"),
-            ),
             None if status.success() => (ExitCause::Success, None),
-            None => (ExitCause::UserError, None),
+            None => match &out_of_memory {
+                Some(message) => (ExitCause::UserLimit, Some(message.as_str())),
+                None => (ExitCause::UserError, None),
+            },
         };
         let message = message.map(str::to_owned);
         Exit {

@@ -4,10 +4,9 @@
 //! Simulated nodes use the same loop. No task runs under an expired lease (I4), and an outcome
 //! stays in the queue until it was accepted.
 
+mod last_words;
 pub mod lease_loop;
-mod memory_limit;
 mod output_files;
-mod output_tail;
 pub mod queue;
 mod run_control;
 mod run_plan;
@@ -74,7 +73,7 @@ pub struct Assignment {
     pub threads: u32,
     pub stop_grace_ms: u64,
     pub node: String,
-    /// Control groups of the allocation.
+    /// Cgroups of the allocation.
     pub groups: Vec<PathBuf>,
 }
 

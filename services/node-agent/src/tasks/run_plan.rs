@@ -28,7 +28,7 @@ pub struct RunnerContext {
     pub work_dir: PathBuf,
     /// Variables that each run inherits.
     pub environment: BTreeMap<String, String>,
-    /// Control groups of the allocation.
+    /// Cgroups of the allocation.
     pub groups: Vec<PathBuf>,
 }
 

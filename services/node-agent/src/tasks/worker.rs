@@ -21,15 +21,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::memory_limit;
+use super::last_words::LastWords;
 use super::output_files::{self, OpenStreams};
-use super::output_tail::Tail;
 use super::queue::{StartedTask, TaskQueue};
 use super::run_control::RunControl;
 use super::run_plan::{RunPlace, RunPlan, RunnerContext};
 use super::script_file;
 use super::start_failure;
 use super::tee::Tee;
+use crate::cgroups::memory_limit;
 use crate::lease::boottime_ms;
 use crate::process_identity;
 
@@ -161,7 +161,7 @@ impl Worker {
         let status = status.map_err(|error| format!("its end was lost: {error}"))?;
         let ran_out_of_memory =
             !status.success() && memory_limit::count_kills(&context.groups) > kills_before;
-        let file_tail = file.and_then(|file| Tail::read_file(&file).ok());
+        let in_file = file.and_then(|file| LastWords::read_file(&file).ok());
         Ok(FinishedRun {
             status,
             stop: run.signals.stop_reason(),
@@ -170,7 +170,7 @@ impl Worker {
             stop_signal: plan.stop_signal,
             time_limit_ms: plan.times.time_limit_ms,
             memory_message: ran_out_of_memory.then(|| memory_limit::describe(&context.groups)),
-            output: file_tail.unwrap_or(run.tail).to_string(),
+            output: in_file.unwrap_or(run.last_words).to_string(),
         })
     }
 
@@ -272,7 +272,7 @@ struct LiveRun {
     has_ended: bool,
     /// Time of the next look at the other processes of the group.
     next_group_check_ms: u64,
-    tail: Tail,
+    last_words: LastWords,
     tee: Tee,
 }
 
@@ -297,7 +297,7 @@ impl LiveRun {
             signals,
             has_ended: false,
             next_group_check_ms: 0,
-            tail: Tail::default(),
+            last_words: LastWords::default(),
             tee,
         })
     }
@@ -306,7 +306,7 @@ impl LiveRun {
         let Some(reader) = &mut self.reader else {
             return;
         };
-        if !self.tail.read_available(reader, &mut self.tee) {
+        if !self.last_words.read_available(reader, &mut self.tee) {
             self.reader = None;
         }
     }

@@ -1,12 +1,12 @@
-//! Memory of the control group in which tasks run: its limit, its peak, and the number of processes
-//! that the kernel killed for it.
+//! Memory of the cgroups of a container: the limit, the peak, and the number of processes that the
+//! kernel killed because of the limit.
 
 use std::path::{Path, PathBuf};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// Number of processes of the groups that the kernel killed because of the memory limit.
+/// Returns the number of processes in the groups that the kernel killed for the memory limit.
 pub fn count_kills(groups: &[PathBuf]) -> u64 {
     let files = ["memory.events", "memory.oom_control"];
     let counts = groups.iter().flat_map(|group| {

@@ -8,15 +8,15 @@ use hayward_job_converter_api::tasks::OUTPUT_LIMIT;
 use super::output_files::OutputFile;
 use super::tee::Tee;
 
-/// The last part of the output.
+/// The last part of the output of one run.
 #[derive(Default)]
-pub struct Tail {
+pub struct LastWords {
     bytes: Vec<u8>,
     /// Whether older output was dropped.
     truncated: bool,
 }
 
-impl Tail {
+impl LastWords {
     /// Reads the end of a file of output, without the bytes of earlier runs.
     pub fn read_file(output: &OutputFile) -> io::Result<Self> {
         let mut file = output.reopen()?;
@@ -53,7 +53,7 @@ impl Tail {
     }
 }
 
-impl fmt::Display for Tail {
+impl fmt::Display for LastWords {
     /// Writes at most `OUTPUT_LIMIT` bytes of text. Begins with a complete line if possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tail = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
