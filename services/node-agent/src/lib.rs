@@ -25,6 +25,7 @@ pub mod fault_points;
 mod fault_points;
 mod heartbeat;
 mod journal;
+mod launcher;
 mod lease;
 mod log_segments;
 mod node_condition;

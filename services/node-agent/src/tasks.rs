@@ -4,15 +4,9 @@
 //! Simulated nodes use the same loop. No task runs under an expired lease (I4), and an outcome
 //! stays in the queue until it was accepted.
 
-mod last_words;
 pub mod lease_loop;
-mod output_files;
 pub mod queue;
 mod run_control;
-mod run_plan;
-mod script_file;
-mod start_failure;
-mod tee;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -29,7 +23,8 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use hayward_node_agent_domain::{StopReason, StopRequest};
 use lease_loop::LeaseLoop;
 use queue::TaskQueue;
-use run_plan::RunnerContext;
+
+use crate::launcher::run_plan::RunnerContext;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_RUNNER_";

@@ -21,15 +21,14 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::last_words::LastWords;
-use super::output_files::{self, OpenStreams};
 use super::queue::{StartedTask, TaskQueue};
 use super::run_control::RunControl;
-use super::run_plan::{RunPlace, RunPlan, RunnerContext};
-use super::script_file;
-use super::start_failure;
-use super::tee::Tee;
 use crate::cgroups::memory_limit;
+use crate::launcher::last_words::LastWords;
+use crate::launcher::output_files::{self, OpenStreams};
+use crate::launcher::run_plan::{RunPlace, RunPlan, RunnerContext};
+use crate::launcher::tee::Tee;
+use crate::launcher::{script_file, start_failure};
 use crate::lease::boottime_ms;
 use crate::process_identity;
 
