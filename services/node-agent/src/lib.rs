@@ -7,8 +7,9 @@
 //! each under its [`supervisor`]. The agent never decides what should run. If a service is down,
 //! only exclusive work ends, because its [`lease`] expires.
 //!
-//! The program has three commands: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), which
-//! runs inside containers that work on the tasks of a job.
+//! The program has four commands: `agent`, `supervise DIR`, and two that run inside containers that
+//! work on the tasks of a job: `run-tasks` ([`tasks`]) leases tasks, and `launch` ([`launcher`])
+//! runs their programs.
 
 mod agent;
 mod atomic_files;
@@ -35,6 +36,7 @@ mod output_tail;
 mod process_identity;
 mod report;
 mod run_as;
+mod runner_account;
 mod runtime;
 mod supervisor;
 mod tasks;
@@ -356,7 +358,8 @@ fn read_inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<
     })
 }
 
-/// Runs the command line of the program: `[agent] [flags]`, `supervise DIR` or `run-tasks`.
+/// Runs the command line of the program: `[agent] [flags]`, `supervise DIR`, `run-tasks` or
+/// `launch`.
 pub fn cli() -> ExitCode {
     run(std::env::args_os().skip(1), Vec::new())
 }
@@ -372,6 +375,7 @@ pub fn run(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCo
             None => ExitCode::FAILURE,
         },
         Some("run-tasks") => tasks::main(),
+        Some("launch") => launcher::main(),
         Some("agent") => serve(args.skip(1), command),
         _ => serve(args, command),
     }

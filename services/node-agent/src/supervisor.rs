@@ -12,16 +12,19 @@
 
 mod container_files;
 mod kill_retry;
+mod launchers;
 mod lease_watch;
 mod output;
 mod sandbox;
 mod signals;
+mod spawn;
 
-use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::io::{self, PipeWriter, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use hayward_node_agent_domain::{LeaseAction, NodeFault, Stage, exit_for_failed_start};
@@ -40,9 +43,11 @@ use crate::fault_points::{self, Point};
 use crate::lease::boottime_ms;
 use crate::process_identity::{self, ProcessIdentity};
 use kill_retry::KillRetry;
+use launchers::Launchers;
 use lease_watch::WatchedLease;
 use output::Output;
 use signals::Signals;
+use spawn::{OwnProgram, Streams};
 
 pub use container_files::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 pub use kill_retry::{STUCK, Stuck, stuck_reason};
@@ -90,6 +95,8 @@ fn supervise(dir: &Path) -> io::Result<()> {
             lease: None,
             stop: None,
             kill_retry: None,
+            launchers: None,
+            launcher_failure: None,
         }
         .run(),
         None => NodeFault::RuntimeDown.to_exit("its order cannot be read"),
@@ -133,6 +140,10 @@ struct Supervisor<'a> {
     stop: Option<Stop>,
     /// Schedule of kill attempts, set while processes are being killed.
     kill_retry: Option<KillRetry>,
+    /// Launchers of a task runner. `None` for other programs.
+    launchers: Option<Launchers>,
+    /// Why a launcher could not be started.
+    launcher_failure: Option<String>,
 }
 
 /// A stop request.
@@ -154,6 +165,7 @@ impl Supervisor<'_> {
         match self.start_program() {
             Ok((mut child, mut output)) => {
                 self.report_started(&child);
+                self.start_launchers(to_pid(child.id()));
                 let status = self.watch_program(&mut child, &mut output);
                 self.end_leftovers(&mut output);
                 output.finish();
@@ -218,42 +230,53 @@ impl Supervisor<'_> {
         }
     }
 
-    fn spawn(&self, output: &mut Output) -> io::Result<Child> {
-        let [program, arguments @ ..] = self.spec.argv.as_slice() else {
-            return Err(io::Error::other("the argument vector is empty"));
-        };
+    fn spawn(&mut self, output: &mut Output) -> io::Result<Child> {
         let (stdout, stderr) = output.take_writers()?;
-        // The account may be unable to reach our own program, so it is run by its open file. A
-        // program of the user is looked up with the user's rights.
-        let runs_own_program = self.spec.own_program && self.spec.uid.is_some();
-        let opened = runs_own_program
-            .then(|| std::fs::File::open(program))
-            .transpose()?;
-        let mut command = match &opened {
-            Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            None => Command::new(program),
-        };
         if self.spec.own_directory {
             std::env::set_current_dir(&self.spec.working_directory)?;
-        } else {
-            command.current_dir(&self.spec.working_directory);
         }
-        command
-            .arg0(program)
-            .args(arguments)
-            .env_clear()
-            .envs(&self.spec.environment)
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(stderr)
-            .process_group(0);
-        if let Some(gid) = self.spec.gid {
-            command.gid(gid);
+        if self.spec.own_program {
+            return self.spawn_runner(stdout, stderr);
         }
-        if let Some(uid) = self.spec.uid {
-            command.uid(uid);
+        let streams = Streams {
+            stdin: Stdio::null(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        spawn::spawn_program(&self.spec, streams)
+    }
+
+    /// Starts the task runner, and prepares its launchers.
+    fn spawn_runner(&mut self, stdout: PipeWriter, stderr: PipeWriter) -> io::Result<Child> {
+        let (near, far) = UnixStream::pair()?;
+        let streams = Streams {
+            stdin: OwnedFd::from(far).into(),
+            stdout: stdout.try_clone()?.into(),
+            stderr: stderr.into(),
+        };
+        let runner = OwnProgram {
+            argv: &self.spec.argv,
+            environment: &self.spec.environment,
+            uid: self.spec.runner_uid.or(self.spec.uid),
+            gid: self.spec.runner_uid.or(self.spec.gid),
+        };
+        let launchers = Launchers::new(&self.spec, near, stdout)?;
+        let runner = runner.spawn(streams)?;
+        self.launchers = Some(launchers);
+        Ok(runner)
+    }
+
+    /// Starts the launchers of a task runner. Without them the runner is useless, so it is killed.
+    fn start_launchers(&mut self, runner: Pid) {
+        let started = self.launchers.as_mut().map_or(Ok(()), Launchers::start_all);
+        self.kill_on_failure(runner, started);
+    }
+
+    fn kill_on_failure(&mut self, runner: Pid, started: io::Result<()>) {
+        if let Err(error) = started {
+            self.launcher_failure = Some(format!("a launcher cannot be started: {error}"));
+            let _ = killpg(runner, Signal::SIGKILL);
         }
-        command.spawn()
     }
 
     /// Reports the start to the agent through the pipe, then on disk.
@@ -289,7 +312,13 @@ impl Supervisor<'_> {
                     self.kill_retry = Some(KillRetry::new(Instant::now()));
                 }
             }
-            if has_ended(leader) {
+            let (is_over, others) = reap_others(leader);
+            for ended in others {
+                let launchers = self.launchers.as_mut();
+                let replaced = launchers.map_or(Ok(()), |launchers| launchers.replace(ended));
+                self.kill_on_failure(leader, replaced);
+            }
+            if is_over {
                 // The leader was not yet waited for, so the process group id cannot be reused.
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
@@ -407,6 +436,9 @@ impl Supervisor<'_> {
             }) => (ExitCause::Intended, Some("asked to end")),
             Some(_) => (ExitCause::Intended, Some("asked to end, then forced")),
             None if status.success() => (ExitCause::Success, None),
+            None if self.launcher_failure.is_some() => {
+                (ExitCause::Node, self.launcher_failure.as_deref())
+            }
             None => match &out_of_memory {
                 Some(message) => (ExitCause::UserLimit, Some(message.as_str())),
                 None => (ExitCause::UserError, None),
@@ -428,16 +460,19 @@ fn to_pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Returns whether the program has ended, without reaping it. Reaps the orphans that it left.
-fn has_ended(leader: Pid) -> bool {
+/// Returns whether the program has ended, without reaping it. Reaps and returns the other children
+/// that have ended.
+fn reap_others(leader: Pid) -> (bool, Vec<Pid>) {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let mut others = Vec::new();
     loop {
         match waitid(Id::All, peek).map(|status| status.pid()) {
-            Ok(Some(pid)) if pid == leader => return true,
-            Ok(Some(orphan)) => {
-                let _ = waitpid(orphan, Some(WaitPidFlag::WNOHANG));
+            Ok(Some(pid)) if pid == leader => return (true, others),
+            Ok(Some(other)) => {
+                let _ = waitpid(other, Some(WaitPidFlag::WNOHANG));
+                others.push(other);
             }
-            Ok(None) | Err(_) => return false,
+            Ok(None) | Err(_) => return (false, others),
         }
     }
 }

@@ -1,16 +1,17 @@
-//! `run-tasks` leases batches of tasks from job-converter, runs them, and reports in batches.
+//! `run-tasks` leases batches of tasks from job-converter, has launchers run them, and reports in
+//! batches.
 //!
-//! [`lease_loop`] calls job-converter, worker threads run tasks, and [`queue`] connects them.
-//! Simulated nodes use the same loop. No task runs under an expired lease (I4), and an outcome
-//! stays in the queue until it was accepted.
+//! [`lease_loop`] calls job-converter, [`slots`] speak to the launchers, and [`queue`] connects
+//! both. The runner has the credential of its process, so it runs no program of a user. Simulated
+//! nodes use the same loop. No task runs under an expired lease (I4), and an outcome stays in the
+//! queue until it was accepted.
 
 pub mod lease_loop;
 pub mod queue;
 mod run_control;
-mod worker;
+mod slots;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use anyhow::Context as _;
 use hayward_service::client::Authority;
 use hayward_service::{Client, Shutdown, TokenSource};
 use hayward_vocabulary::{AllocationId, WorkId};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 
-use hayward_node_agent_domain::{StopReason, StopRequest};
 use lease_loop::LeaseLoop;
 use queue::TaskQueue;
-
-use crate::launcher::run_plan::RunnerContext;
+use run_control::RunControl;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_RUNNER_";
@@ -68,8 +69,6 @@ pub struct Assignment {
     pub threads: u32,
     pub stop_grace_ms: u64,
     pub node: String,
-    /// Cgroups of the allocation.
-    pub groups: Vec<PathBuf>,
 }
 
 impl Assignment {
@@ -82,7 +81,6 @@ impl Assignment {
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
             ("NODE", self.node.clone()),
-            ("GROUPS", self.groups_text()),
         ];
         let authority = self.source.current_authority();
         values
@@ -93,9 +91,14 @@ impl Assignment {
     }
 
     fn from_environment() -> anyhow::Result<Self> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// Reads an assignment from the variables that [`Assignment::to_environment`] returned.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let read = |name: &str| {
-            std::env::var(format!("{PREFIX}{name}"))
-                .or_else(|_| std::env::var(format!("{PREVIOUS_PREFIX}{name}")))
+            variable(&format!("{PREFIX}{name}"))
+                .or_else(|| variable(&format!("{PREVIOUS_PREFIX}{name}")))
                 .with_context(|| format!("{PREFIX}{name} is not set"))
         };
         Ok(Self {
@@ -108,30 +111,8 @@ impl Assignment {
             allocation: read("ALLOCATION")?.parse()?,
             threads: read("THREADS")?.parse()?,
             stop_grace_ms: read("GRACE_MS")?.parse()?,
-            // An agent of the version before sets neither.
+            // An agent of the version before does not set it.
             node: read("NODE").unwrap_or_default(),
-            groups: std::env::split_paths(&read("GROUPS").unwrap_or_default())
-                .filter(|group| !group.as_os_str().is_empty())
-                .collect(),
-        })
-    }
-
-    fn groups_text(&self) -> String {
-        let joined = std::env::join_paths(&self.groups).unwrap_or_default();
-        joined.into_string().unwrap_or_default()
-    }
-
-    fn runner_context(&self) -> anyhow::Result<RunnerContext> {
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(PREVIOUS_PREFIX))
-            .collect();
-        Ok(RunnerContext {
-            node: self.node.clone(),
-            allocation: self.allocation.to_string(),
-            work_dir: std::env::current_dir()?,
-            environment,
-            groups: self.groups.clone(),
         })
     }
 
@@ -159,28 +140,30 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
+    // The runner ends with its supervisor, even if the runner is stopped.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // Other processes must not read the token from the memory of this process.
+    prctl::set_dumpable(false)?;
     let assignment = Assignment::from_environment()?;
     // The runtime is created before any thread starts.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let queue = Arc::new(TaskQueue::new(assignment.threads));
-    let threads = worker::TaskThreads::start_all(&queue, assignment.runner_context()?)?;
-    let control = Arc::clone(&threads.control);
+    let control = Arc::new(RunControl::default());
+    slots::start_all(&queue, &control)?;
     let grace = Duration::from_millis(assignment.stop_grace_ms);
-    let result = runtime.block_on(async {
+    // Launchers end their runs when this process ends.
+    runtime.block_on(async {
         let stop = Shutdown::on_signals()?;
         assignment
             .lease_loop(Arc::clone(&queue))?
             .run(stop, grace, |request| control.stop_all(request))
             .await
-    });
-    queue.close();
-    // After an error, tasks may still run.
-    control.stop_all(StopRequest {
-        reason: StopReason::Requested,
-        latest_kill_at_ms: 0,
-    });
-    threads.join();
-    result
+    })
+}
+
+/// Returns whether a variable is only for the task runner.
+pub fn is_runner_variable(name: &str) -> bool {
+    name.starts_with(PREFIX) || name.starts_with(PREVIOUS_PREFIX)
 }

@@ -56,9 +56,11 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-node-agent",
         rows: &[
-            "atomic_files backoff checksum credentials fault_points log_segments run_as",
+            "atomic_files backoff checksum credentials fault_points log_segments run_as \
+             runner_account",
             "cgroups desired_set lease process_identity",
-            "journal container_processes node_resources tasks",
+            "journal container_processes node_resources launcher",
+            "tasks",
             "supervisor",
             "runtime",
             "config output_tail",

@@ -194,6 +194,8 @@ pub enum EndCause {
     CannotStart,
     /// Hayward stopped the run. The task waits again, or its job is cancelled.
     Stopped,
+    /// A process of Hayward that ran the task ended.
+    CrashedRunner,
     #[serde(other)]
     Unknown,
 }
@@ -219,6 +221,7 @@ impl EndCause {
             Self::TimeLimit => "time_limit",
             Self::CannotStart => "cannot_start",
             Self::Stopped => "stopped",
+            Self::CrashedRunner => "crashed_runner",
             Self::Unknown => "unknown",
         }
     }
@@ -232,6 +235,7 @@ impl EndCause {
             Self::TimeLimit,
             Self::CannotStart,
             Self::Stopped,
+            Self::CrashedRunner,
         ];
         let found = all.into_iter().find(|cause| cause.name() == name);
         found.unwrap_or(Self::Unknown)

@@ -45,6 +45,8 @@ fn blame(cause: EndCause, exit_code: Option<i32>) -> Blame {
         | EndCause::OutOfMemory
         | EndCause::TimeLimit
         | EndCause::CannotStart => Blame::User,
+        // A task can kill its launcher, which has the same account.
+        EndCause::CrashedRunner => Blame::User,
         EndCause::Unknown => Blame::System,
     }
 }
@@ -60,6 +62,7 @@ fn default_message(cause: EndCause, facts: &RunFacts<'_>) -> String {
         (EndCause::TimeLimit, _, _) => "reached its time limit".to_owned(),
         (EndCause::CannotStart, _, _) => facts.error.unwrap_or("could not be started").to_owned(),
         (EndCause::Stopped, _, _) => "was stopped by Hayward".to_owned(),
+        (EndCause::CrashedRunner, _, _) => "its launcher ended while it ran".to_owned(),
         (EndCause::Unknown, _, _) => "ended for an unknown reason".to_owned(),
     }
 }

@@ -3,6 +3,8 @@
 //! A run is asked to end once, by its time limit or by a request. It is killed when its grace is
 //! over.
 
+use serde::{Deserialize, Serialize};
+
 /// Times of a run, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunTimes {
@@ -15,7 +17,8 @@ pub struct RunTimes {
 }
 
 /// Why a run is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StopReason {
     TimeLimit,
     /// The process of the task ends.
@@ -25,7 +28,7 @@ pub enum StopReason {
 }
 
 /// A request to stop all runs of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRequest {
     pub reason: StopReason,
     /// Latest time of the kill.

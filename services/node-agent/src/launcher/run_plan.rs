@@ -10,6 +10,7 @@ use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
 use hayward_job_converter_api::tasks::{LeasedTask, RunTerms};
 use hayward_node_agent_domain::RunTimes;
 use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::script_file;
 
@@ -19,11 +20,13 @@ const NAME_VARIABLE: &str = "HAYWARD_JOB_NAME";
 /// has the same grace or a shorter one, which then counts.
 const DEFAULT_GRACE_MS: u64 = 10_000;
 
-/// Data that is equal for all runs of one task runner.
-#[derive(Debug, Clone, Default)]
-pub struct RunnerContext {
+/// Data that is equal for all runs of one launcher.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherContext {
     pub node: String,
     pub allocation: String,
+    /// Number of the slot in its process, from 0.
+    pub slot: usize,
     /// Directory of the allocation, in which programs start by default.
     pub work_dir: PathBuf,
     /// Variables that each run inherits.
@@ -35,8 +38,6 @@ pub struct RunnerContext {
 /// Position of a run in its process.
 #[derive(Debug, Clone, Copy)]
 pub struct RunPlace {
-    /// Number of the slot, from 0.
-    pub slot: usize,
     /// Number of the run among those of the process, from 1.
     pub number: u64,
     pub now: Timestamp,
@@ -71,7 +72,7 @@ pub struct RunPlan {
 
 impl RunPlan {
     pub fn new(
-        context: &RunnerContext,
+        context: &LauncherContext,
         terms: &RunTerms,
         task: &LeasedTask,
         place: RunPlace,
@@ -124,7 +125,7 @@ impl RunPlan {
 
     /// Returns the plan for a task of an older job-converter, which sends the whole command with
     /// each task and has replaced its placeholders.
-    pub fn of_older_server(context: &RunnerContext, task: &LeasedTask, place: RunPlace) -> Self {
+    pub fn of_older_server(context: &LauncherContext, task: &LeasedTask, place: RunPlace) -> Self {
         Self {
             argv: task.argv.clone(),
             environment: environment(context, task.environment.clone(), task, place),
@@ -160,7 +161,7 @@ fn streams(output: &OutputSubmission, values: &Values, base: &Path) -> (Stream, 
 }
 
 /// Returns the name of a run, which no other start in the fleet has.
-fn run_id(context: &RunnerContext, place: RunPlace) -> String {
+fn run_id(context: &LauncherContext, place: RunPlace) -> String {
     format!("{}.{}", context.allocation, place.number)
 }
 
@@ -179,7 +180,7 @@ fn user_variables(terms: &RunTerms, values: &Values) -> BTreeMap<String, String>
 
 /// Returns the variables of a run. Those of Hayward override those of the user (TC-64).
 fn environment(
-    context: &RunnerContext,
+    context: &LauncherContext,
     user_variables: BTreeMap<String, String>,
     task: &LeasedTask,
     place: RunPlace,
@@ -196,7 +197,7 @@ fn environment(
         ("HAYWARD_RUN_ID", run_id(context, place)),
         ("HAYWARD_NODE", context.node.clone()),
         ("HAYWARD_ALLOCATION", context.allocation.clone()),
-        ("HAYWARD_SLOT", place.slot.to_string()),
+        ("HAYWARD_SLOT", context.slot.to_string()),
         ("HAYWARD_WORK_DIR", work_dir),
     ];
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -214,10 +215,11 @@ fn deadline(time_limit_ms: Option<u64>, now: Timestamp) -> Option<(String, Strin
 mod tests {
     use super::*;
 
-    fn context() -> RunnerContext {
-        RunnerContext {
+    fn context() -> LauncherContext {
+        LauncherContext {
             node: "node-2".into(),
             allocation: "alc_9".into(),
+            slot: 1,
             work_dir: "/state/work".into(),
             environment: [("PATH".to_owned(), "/bin".to_owned())].into(),
             groups: Vec::new(),
@@ -250,7 +252,6 @@ mod tests {
     }
 
     const PLACE: RunPlace = RunPlace {
-        slot: 1,
         number: 4,
         now: Timestamp::from_unix_ms(1_000_000),
     };

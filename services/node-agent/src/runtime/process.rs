@@ -31,6 +31,7 @@ use crate::container_processes::{self, MARK};
 use crate::fault_points::{self, Point};
 use crate::log_segments;
 use crate::run_as::{Account, Accounts};
+use crate::runner_account::runner_uid;
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{atomic_files, lease, tasks};
 
@@ -123,7 +124,7 @@ impl Processes {
         let groups = settings
             .groups
             .create(&container.id, size, settings.processes_limit)?;
-        let (argv, variables) = self.program_and_variables(container, &groups)?;
+        let (argv, variables) = self.program_and_variables(container)?;
         let mut environment = base_environment(account, &work_dir);
         environment.extend(launch.environment.clone());
         environment.extend(variables);
@@ -144,6 +145,7 @@ impl Processes {
             output_limit_bytes: settings.output_limit_bytes,
             uid,
             gid,
+            runner_uid: runner_uid(),
             processes_limit: settings.account_processes_limit(uid),
             boot_id: settings.boot_id.clone(),
             groups,
@@ -160,7 +162,6 @@ impl Processes {
     fn program_and_variables(
         &self,
         container: &Container,
-        groups: &[PathBuf],
     ) -> io::Result<(Vec<String>, BTreeMap<String, String>)> {
         let id = container.id.to_string();
         let mut variables = BTreeMap::from([("HAYWARD_ALLOCATION".to_owned(), id)]);
@@ -178,7 +179,6 @@ impl Processes {
                     threads: *threads,
                     stop_grace_ms: container.launch.stop_grace_ms,
                     node: self.0.settings.node.clone(),
-                    groups: groups.to_vec(),
                 };
                 variables.extend(assignment.to_environment());
                 let mut argv = self.0.settings.command.clone();

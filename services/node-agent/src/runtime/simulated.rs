@@ -167,7 +167,6 @@ async fn run_program(behaviour: &Arc<Behaviour>, container: &Container, stop: Sh
                 threads: *threads,
                 stop_grace_ms: container.launch.stop_grace_ms,
                 node: String::new(),
-                groups: Vec::new(),
             };
             match run_tasks(behaviour, &assignment, stop).await {
                 Ok(()) => exit_with_code(0),

@@ -32,6 +32,9 @@ pub struct LaunchSpec {
     pub output_limit_bytes: u64,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
+    /// User and group id of the task runner, if its account is not that of the programs.
+    #[serde(default)]
+    pub runner_uid: Option<u32>,
     /// Paths of the cgroups to join.
     pub groups: Vec<PathBuf>,
     /// Maximum number of processes of the account. `None` if a cgroup limits them.

@@ -1,16 +1,23 @@
-//! Requests to stop the running tasks of a process, from the lease loop to the workers.
+//! Requests to stop the running tasks of a process, from the lease loop to the launchers.
 
-use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use hayward_node_agent_domain::StopRequest;
 use parking_lot::Mutex;
 
-/// The last stop request, and a pipe that wakes each worker.
+use crate::launcher::messages::{self, ToLauncher};
+
+/// The last stop request, and the launcher of each slot.
 #[derive(Default)]
-pub struct RunControl {
-    stop: Mutex<Option<IssuedStop>>,
-    wakers: Mutex<Vec<PipeWriter>>,
+pub struct RunControl(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    stop: Option<IssuedStop>,
+    launchers: BTreeMap<usize, UnixStream>,
 }
 
 #[derive(Clone, Copy)]
@@ -20,30 +27,38 @@ struct IssuedStop {
 }
 
 impl RunControl {
-    /// Returns a pipe with one byte for each request.
-    pub fn subscribe(&self) -> io::Result<PipeReader> {
-        let (reader, writer) = io::pipe()?;
-        self.wakers.lock().push(writer);
-        Ok(reader)
+    pub fn set_launcher(&self, slot: usize, launcher: UnixStream) {
+        self.0.lock().launchers.insert(slot, launcher);
     }
 
     /// Stops all tasks that run now.
     pub fn stop_all(&self, request: StopRequest) {
-        *self.stop.lock() = Some(IssuedStop {
+        let mut inner = self.0.lock();
+        inner.stop = Some(IssuedStop {
             request,
             issued_at: Instant::now(),
         });
-        for waker in self.wakers.lock().iter() {
-            // The write fails only for a worker that has ended.
-            let _ = (&*waker).write_all(&[1]);
+        for launcher in inner.launchers.values() {
+            // The message is lost only if the launcher has ended, and its run with it.
+            let _ = messages::send(launcher, &ToLauncher::Stop(request));
         }
     }
 
-    /// Returns the request that concerns a task with this start. Tasks that started after a request
-    /// go on.
-    pub fn stop_for(&self, started_at: Instant) -> Option<StopRequest> {
-        let stop = *self.stop.lock();
-        stop.filter(|stop| stop.issued_at >= started_at)
-            .map(|stop| stop.request)
+    /// Sends the order to run a task that was taken at `taken_at`. A stop that was requested since
+    /// then concerns the task too.
+    pub fn start_run(
+        &self,
+        launcher: &UnixStream,
+        order: &ToLauncher,
+        taken_at: Instant,
+    ) -> io::Result<()> {
+        let inner = self.0.lock();
+        messages::send(launcher, order)?;
+        match inner.stop {
+            Some(stop) if stop.issued_at >= taken_at => {
+                messages::send(launcher, &ToLauncher::Stop(stop.request))
+            }
+            _ => Ok(()),
+        }
     }
 }

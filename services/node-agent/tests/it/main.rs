@@ -13,6 +13,7 @@ mod fake_control_plane;
 mod fault_attribution;
 mod fault_points;
 mod hardening;
+mod launcher;
 mod lease;
 mod recovery;
 mod restarts;

@@ -14,7 +14,7 @@ use crate::agents::END_WITH_PARENT;
 /// First argument that selects the node agent.
 pub const SUBCOMMAND: &str = "node-agent";
 /// Subcommands with which the agent starts its helper processes.
-const HELPER_SUBCOMMANDS: [&str; 2] = ["supervise", "run-tasks"];
+const HELPER_SUBCOMMANDS: [&str; 3] = ["supervise", "run-tasks", "launch"];
 
 /// Runs the agent with the arguments after [`SUBCOMMAND`]. A link with the name of the agent
 /// selects the agent too.

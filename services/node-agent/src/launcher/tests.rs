@@ -1,7 +1,6 @@
 //! Tests of runs of real programs.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use hayward_job_converter_api::submission::ScriptSubmission;
 use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
@@ -11,21 +10,24 @@ use serde_json::json;
 
 use super::*;
 
-fn worker(control: &Arc<RunControl>) -> Worker {
+/// Returns a launcher, and the socket of its runner.
+fn launcher(terms: RunTerms) -> (Launcher, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
     let path = std::env::var("PATH").unwrap();
-    Worker {
-        wakes: control.subscribe().unwrap(),
-        control: Arc::clone(control),
-        context: Arc::new(RunnerContext {
+    let launcher = Launcher {
+        runner: Receiver::new(far),
+        context: LauncherContext {
             node: "node-1".into(),
             allocation: "alc_1".into(),
+            slot: 0,
             work_dir: std::env::temp_dir(),
             environment: [("PATH".to_owned(), path)].into(),
             groups: Vec::new(),
-        }),
-        run_count: Arc::default(),
-        slot: 0,
-    }
+        },
+        terms: Some(terms),
+        remaining: Remaining::Untouched,
+    };
+    (launcher, near)
 }
 
 fn task() -> LeasedTask {
@@ -49,12 +51,8 @@ fn terms_of(script: &str) -> RunTerms {
     serde_json::from_value(terms).unwrap()
 }
 
-fn started(task: LeasedTask, terms: RunTerms) -> StartedTask {
-    StartedTask {
-        task,
-        terms: Some(Arc::new(terms)),
-        started_at: Instant::now(),
-    }
+fn order(task: LeasedTask) -> RunOrder {
+    RunOrder { task, number: 1 }
 }
 
 fn run_script(script: &str) -> TaskReport {
@@ -65,7 +63,8 @@ fn run_script(script: &str) -> TaskReport {
 fn run_with_terms(script: &str, change: impl FnOnce(&mut RunTerms)) -> TaskReport {
     let mut terms = terms_of(script);
     change(&mut terms);
-    worker(&Arc::default()).run(&started(task(), terms))
+    let (mut launcher, _runner) = launcher(terms);
+    launcher.run(&order(task()))
 }
 
 fn cause(report: &TaskReport) -> (EndCause, &str) {
@@ -134,28 +133,23 @@ fn children_have_the_whole_grace_although_their_parent_ended() {
 }
 
 #[test]
-fn a_stop_request_reaches_a_running_task_and_no_later_one() {
-    let control = Arc::new(RunControl::default());
-    let mut worker = worker(&control);
-    let mut run = |script: &str| worker.run(&started(task(), terms_of(script)));
-    let stopper = std::thread::spawn({
-        let control = Arc::clone(&control);
-        move || {
-            std::thread::sleep(Duration::from_millis(200));
-            control.stop_all(StopRequest {
-                reason: StopReason::Requested,
-                latest_kill_at_ms: u64::MAX,
-            });
-        }
-    });
-    let report = run("exec sleep 300");
-    stopper.join().unwrap();
+fn a_stop_reaches_the_current_run() {
+    let (mut launcher, runner) = launcher(terms_of("echo ready; exec sleep 300"));
+    let stop = StopRequest {
+        reason: StopReason::Requested,
+        latest_kill_at_ms: u64::MAX,
+    };
+    messages::send(&runner, &ToLauncher::Stop(stop)).unwrap();
+    let report = launcher.run(&order(task()));
     assert_eq!((report.interrupted, report.signal), (true, Some(15)));
-    let report = run("echo next");
-    assert_eq!(
-        (report.interrupted, report.output.as_str()),
-        (false, "next\n")
-    );
+}
+
+#[test]
+fn a_run_is_killed_when_the_runner_ends() {
+    let (mut launcher, runner) = launcher(terms_of("trap '' TERM; while :; do sleep 0.01; done"));
+    drop(runner);
+    let report = launcher.run(&order(task()));
+    assert_eq!((report.interrupted, report.signal), (true, Some(9)));
 }
 
 #[test]
@@ -283,8 +277,6 @@ fn a_background_child_delays_nothing_and_is_killed() {
 fn a_script_runs_with_the_arguments_of_its_task() {
     let dir = tempfile::tempdir().unwrap();
     let run = |text: &str| {
-        let mut worker = worker(&Arc::default());
-        Arc::get_mut(&mut worker.context).unwrap().work_dir = dir.path().to_owned();
         let mut terms = terms_of("");
         terms.command = vec!["{task}".into()];
         terms.script = Some(ScriptSubmission {
@@ -294,7 +286,9 @@ fn a_script_runs_with_the_arguments_of_its_task() {
         });
         let mut task = task();
         task.arguments = vec!["a b".into()];
-        worker.run(&started(task, terms))
+        let (mut launcher, _runner) = launcher(terms);
+        launcher.context.work_dir = dir.path().to_owned();
+        launcher.run(&order(task))
     };
     let report = run("#!/bin/sh -e\nfalse\necho no");
     assert_eq!((report.exit_code, report.output.as_str()), (Some(1), ""));

@@ -1,0 +1,76 @@
+//! Starts the program of a container under its account.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use super::LaunchSpec;
+
+pub struct Streams {
+    pub stdin: Stdio,
+    pub stdout: Stdio,
+    pub stderr: Stdio,
+}
+
+/// A program of Hayward under an account that may be unable to reach its file.
+pub struct OwnProgram<'a> {
+    pub argv: &'a [String],
+    pub environment: &'a BTreeMap<String, String>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+impl OwnProgram<'_> {
+    /// Starts the program in the current directory of this process.
+    pub fn spawn(&self, streams: Streams) -> io::Result<Child> {
+        let (program, arguments) = split(self.argv)?;
+        // The file is opened by this process, which can reach it.
+        let file = File::open(program)?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        command
+            .arg0(program)
+            .args(arguments)
+            .env_clear()
+            .envs(self.environment);
+        spawn(command, streams, self.uid, self.gid)
+    }
+}
+
+/// Starts the program of a user, which is looked up with the rights of the user.
+pub fn spawn_program(spec: &LaunchSpec, streams: Streams) -> io::Result<Child> {
+    let (program, arguments) = split(&spec.argv)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(&spec.environment);
+    if !spec.own_directory {
+        command.current_dir(&spec.working_directory);
+    }
+    spawn(command, streams, spec.uid, spec.gid)
+}
+
+fn split(argv: &[String]) -> io::Result<(&String, &[String])> {
+    argv.split_first()
+        .ok_or_else(|| io::Error::other("the argument vector is empty"))
+}
+
+fn spawn(
+    mut command: Command,
+    streams: Streams,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> io::Result<Child> {
+    command
+        .stdin(streams.stdin)
+        .stdout(streams.stdout)
+        .stderr(streams.stderr)
+        .process_group(0);
+    if let Some(gid) = gid {
+        command.gid(gid);
+    }
+    if let Some(uid) = uid {
+        command.uid(uid);
+    }
+    command.spawn()
+}
