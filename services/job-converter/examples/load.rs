@@ -186,6 +186,7 @@ async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<(
             interrupted: false,
             end: None,
             duration_us: 1_000,
+            usage: None,
             output: String::new(),
         })
         .collect();

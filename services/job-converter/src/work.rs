@@ -19,7 +19,7 @@ use hayward_job_converter_api::submission::{
 };
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
 use hayward_job_converter_domain::{
-    Backoff, BackoffPolicy, RunningTask, TaskRunners, TaskTable, WorkFacts,
+    Backoff, BackoffPolicy, JobUsage, RunningTask, TaskRunners, TaskTable, WorkFacts,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
@@ -79,6 +79,8 @@ pub struct Job {
     /// later one.
     pub example_failure: Option<FailedTask>,
     pub past: PastAllocations,
+    /// Usage of the counted runs.
+    pub usage: JobUsage,
 }
 
 impl Job {

@@ -35,6 +35,8 @@ mod task_recovery;
 mod task_runs;
 #[path = "service/task_slots.rs"]
 mod task_slots;
+#[path = "service/task_usage.rs"]
+mod task_usage;
 #[path = "service/user_groups.rs"]
 mod user_groups;
 #[path = "service/work_lifecycle.rs"]

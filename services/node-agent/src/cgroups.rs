@@ -4,6 +4,8 @@
 //! one. They limit memory, cpu and the number of processes of each container.
 
 pub mod memory_limit;
+pub mod slot_groups;
+pub mod usage;
 
 use std::fs;
 use std::io;
@@ -18,7 +20,10 @@ const MOUNT: &str = "/sys/fs/cgroup";
 const AGENTS_FOLDER: &str = "hayward";
 /// Period of a cpu limit, in microseconds: the default of the kernel.
 const PERIOD_US: u64 = 100_000;
+/// Controllers that enforce limits.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// Controller of version 1 that only counts cpu time.
+const CPU_ACCOUNTING: &str = "cpuacct";
 
 /// Returns the prefix of the cgroups of one agent: a hash of the agent's state directory. The
 /// prefix is needed because agents may share a root.
@@ -109,12 +114,16 @@ impl Cgroups {
     }
 
     fn for_controllers(owner: &str, root: impl Fn(&str) -> Option<PathBuf>) -> Self {
-        let folders = CONTROLLERS.iter().filter_map(|controller| {
+        let folder = |controller: &'static str| {
             let root = root(controller)?;
             root.is_dir()
-                .then(|| (*controller, CgroupFolder::new(&root, owner)))
-        });
-        Self::Split(folders.collect())
+                .then(|| (controller, CgroupFolder::new(&root, owner)))
+        };
+        let mut folders: Vec<_> = CONTROLLERS.into_iter().filter_map(folder).collect();
+        if !folders.is_empty() {
+            folders.extend(folder(CPU_ACCOUNTING));
+        }
+        Self::Split(folders)
     }
 
     /// Creates the folders and enables the controllers.
@@ -149,6 +158,7 @@ impl Cgroups {
             Self::Split(folders) => folders
                 .iter()
                 .map(|(controller, _)| *controller)
+                .filter(|controller| *controller != CPU_ACCOUNTING)
                 .collect::<Vec<_>>()
                 .join("-"),
             Self::Off { .. } => "none".to_owned(),
@@ -190,28 +200,44 @@ impl Cgroups {
     pub fn create(&self, id: &AllocationId, size: &Size, pids: u64) -> io::Result<Vec<PathBuf>> {
         let groups = self.paths(id);
         groups.iter().try_for_each(|group| create_dir(group))?;
-        let quota = size.cpu_milli * PERIOD_US / 1000;
+        self.write_limits(
+            &groups,
+            &Limits {
+                memory_bytes: size.memory_bytes,
+                cpu_milli: size.cpu_milli,
+                processes: pids,
+            },
+        )?;
+        Ok(groups)
+    }
+
+    /// Writes limits into groups that [`Cgroups::paths`] returned, or into groups below them.
+    fn write_limits(&self, groups: &[PathBuf], limits: &Limits) -> io::Result<()> {
+        let quota = limits.cpu_milli * PERIOD_US / 1000;
         match self {
             Self::Unified(_) => {
                 let group = &groups[0];
-                write_limit(group, "memory.max", size.memory_bytes)?;
-                fs::write(group.join("pids.max"), pids.to_string())?;
+                write_limit(group, "memory.max", limits.memory_bytes)?;
+                fs::write(group.join("pids.max"), limits.processes.to_string())?;
                 if quota > 0 {
                     fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
                 }
             }
             Self::Split(folders) => {
-                for ((controller, _), group) in folders.iter().zip(&groups) {
+                for ((controller, _), group) in folders.iter().zip(groups) {
                     match *controller {
-                        "memory" => write_limit(group, "memory.limit_in_bytes", size.memory_bytes)?,
-                        "pids" => write_limit(group, "pids.max", pids)?,
-                        _ => write_limit(group, "cpu.cfs_quota_us", quota)?,
+                        "memory" => {
+                            write_limit(group, "memory.limit_in_bytes", limits.memory_bytes)?;
+                        }
+                        "pids" => write_limit(group, "pids.max", limits.processes)?,
+                        "cpu" => write_limit(group, "cpu.cfs_quota_us", quota)?,
+                        _ => {}
                     }
                 }
             }
             Self::Off { .. } => {}
         }
-        Ok(groups)
+        Ok(())
     }
 
     /// Returns whether a cgroup limits the number of processes.
@@ -250,24 +276,50 @@ impl Cgroups {
 
     pub fn remove(&self, id: &AllocationId) {
         for group in self.paths(id) {
-            // The removal fails while the cgroup has members. The next agent retries it.
-            let _ = fs::remove_dir(group);
+            remove_tree(&group);
         }
     }
 
     /// Returns the processes in the cgroups of a container (R10).
     pub fn members(&self, id: &AllocationId) -> Vec<u32> {
-        let files = self
-            .paths(id)
-            .into_iter()
-            .map(|group| read(group.join("cgroup.procs")));
-        let mut members: Vec<u32> = files
-            .flat_map(|text| text.lines().flat_map(str::parse).collect::<Vec<_>>())
-            .collect();
+        let mut members = Vec::new();
+        for group in self.paths(id) {
+            add_members(&group, &mut members);
+        }
         members.sort_unstable();
         members.dedup();
         members
     }
+}
+
+/// Limits of a cgroup. Zero means unlimited.
+struct Limits {
+    memory_bytes: u64,
+    cpu_milli: u64,
+    processes: u64,
+}
+
+/// Returns the cgroups directly below a cgroup.
+fn subgroups(group: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path()).collect()
+}
+
+fn add_members(group: &Path, members: &mut Vec<u32>) {
+    let text = read(group.join("cgroup.procs"));
+    members.extend(text.lines().flat_map(str::parse::<u32>));
+    for subgroup in subgroups(group) {
+        add_members(&subgroup, members);
+    }
+}
+
+fn remove_tree(group: &Path) {
+    for subgroup in subgroups(group) {
+        remove_tree(&subgroup);
+    }
+    // The removal fails while the cgroup has members. The next agent retries it.
+    let _ = fs::remove_dir(group);
 }
 
 fn create_dir(dir: &Path) -> io::Result<()> {

@@ -15,17 +15,19 @@ pub mod run_plan;
 mod script_file;
 mod start_failure;
 mod tee;
+mod usage_meter;
 
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use hayward_job_converter_api::tasks::{EndCause, LeasedTask, RunEnd, RunTerms, TaskReport};
 use hayward_node_agent_domain::{RunSignals, StopReason, StopRequest};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use nix::sys::prctl;
+use wait4::ResUse;
 
 use crate::cgroups::memory_limit;
 use crate::lease::boottime_ms;
@@ -37,6 +39,7 @@ use output_files::OpenStreams;
 use remaining_processes::Remaining;
 use run_plan::{LauncherContext, RunPlace, RunPlan};
 use tee::Tee;
+use usage_meter::UsageMeter;
 
 /// Stop of a run after the runner has ended.
 const RUNNER_ENDED: StopRequest = StopRequest {
@@ -64,6 +67,7 @@ fn serve_stdin() -> io::Result<()> {
     match runner.wait()? {
         Some(ToLauncher::Setup(context)) => Launcher {
             runner,
+            meter: UsageMeter::new(&context.groups),
             context: *context,
             terms: None,
             remaining: Remaining::Ended,
@@ -76,6 +80,7 @@ fn serve_stdin() -> io::Result<()> {
 struct Launcher {
     runner: Receiver<ToLauncher>,
     context: LauncherContext,
+    meter: UsageMeter,
     /// `None` if job-converter has an older version. Then each task has its own command.
     terms: Option<RunTerms>,
     remaining: Remaining,
@@ -113,6 +118,7 @@ impl Launcher {
             interrupted: false,
             end: None,
             duration_us: u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX),
+            usage: None,
             output: String::new(),
         };
         match result {
@@ -156,13 +162,15 @@ impl Launcher {
             reader,
             file,
         } = streams;
+        self.meter.begin();
         let child = live_run::start(plan, stdout, stderr)
             .map_err(|error| start_failure::describe(plan, &self.context.node, &error))?;
         let signals = RunSignals::new(plan.times, boottime_ms());
         let mut run = LiveRun::new(child, reader, signals, Tee::new(task.task))?;
-        let status = self.wait(&mut run, plan);
+        let ended = self.wait(&mut run, plan);
         self.remaining.end();
-        let status = status.map_err(|error| format!("its end was lost: {error}"))?;
+        let ended = ended.map_err(|error| format!("its end was lost: {error}"))?;
+        let status = ended.status;
         let groups = &self.context.groups;
         let ran_out_of_memory =
             !status.success() && memory_limit::count_kills(groups) > kills_before;
@@ -174,14 +182,16 @@ impl Launcher {
             trusts_exit: plan.trust_exit_after_stop,
             stop_signal: plan.stop_signal,
             time_limit_ms: plan.times.time_limit_ms,
-            memory_message: ran_out_of_memory.then(|| memory_limit::describe(groups)),
+            memory_message: ran_out_of_memory
+                .then(|| memory_limit::describe(groups, self.context.memory_limit_bytes)),
+            usage: self.meter.end(&ended.rusage),
             output: in_file.unwrap_or(run.last_words).to_string(),
         })
     }
 
     /// Waits for the end of the program, even if other processes still have its output open. After
     /// a stop signal, also waits for the other processes of its group, within the grace (TC-106).
-    fn wait(&mut self, run: &mut LiveRun, plan: &RunPlan) -> io::Result<ExitStatus> {
+    fn wait(&mut self, run: &mut LiveRun, plan: &RunPlan) -> io::Result<ResUse> {
         loop {
             let socket = (!self.runner.is_closed()).then(|| self.runner.as_fd());
             let events = run.wait_for_event(socket);

@@ -425,7 +425,7 @@ impl Supervisor<'_> {
         };
         let groups = &self.spec.groups;
         let out_of_memory =
-            (memory_limit::count_kills(groups) > 0).then(|| memory_limit::describe(groups));
+            (memory_limit::count_kills(groups) > 0).then(|| memory_limit::describe(groups, None));
         let (cause, message) = match &self.stop {
             Some(Stop {
                 cause: StopCause::LeaseExpired(cause),

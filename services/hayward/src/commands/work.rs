@@ -14,6 +14,7 @@ pub mod tasks;
 pub mod timeline;
 pub mod watch;
 
+mod efficiency;
 mod service_processors;
 
 use anyhow::Context as _;
@@ -186,6 +187,7 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
             ),
         );
     }
+    efficiency::add_facts(view, &mut facts);
     if let Some(deployment) = &view.deployment {
         service_processors::add_facts(deployment, &mut facts);
     }

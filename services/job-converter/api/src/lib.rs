@@ -9,6 +9,7 @@ pub mod signals;
 pub mod submission;
 pub mod tasks;
 pub mod unreachable;
+pub mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,6 +139,9 @@ pub struct WorkView {
     /// Only for jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCounts>,
+    /// Only for jobs with measured runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<usage::UsageSummary>,
     pub processes: Vec<ProcessView>,
     /// Only for services.
     #[serde(default, skip_serializing_if = "Option::is_none")]

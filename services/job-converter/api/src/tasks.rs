@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::signals::TaskSignal;
 use crate::submission::{OutputSubmission, ScriptSubmission};
+use crate::usage::RunUsage;
 
 /// `POST /v1/jobs/{id}/tasks/leases`: reports finished tasks, renews the lease, requests more
 /// tasks.
@@ -165,6 +166,9 @@ pub struct TaskReport {
     pub end: Option<RunEnd>,
     /// Microseconds from start to end.
     pub duration_us: u64,
+    /// Absent from older runners, and for a run that was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RunUsage>,
     /// End of both output streams, at most `OUTPUT_LIMIT` bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
@@ -301,6 +305,9 @@ pub struct TaskView {
     /// Absent while the task has no outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<TaskEnd>,
+    /// Absent if the run was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RunUsage>,
     /// Only for running tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -341,6 +348,12 @@ pub struct AttemptView {
     pub allocation: AllocationId,
     pub ended_at: Timestamp,
     pub end: TaskEnd,
+    /// Absent from older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
+    /// Absent if the run was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RunUsage>,
 }
 
 /// Cause of the end of a task, with the party that has to act.

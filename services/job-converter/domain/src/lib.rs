@@ -2,6 +2,7 @@
 //!
 //! - [`task_table`]: leases and outcomes of the tasks of a job
 //! - [`task_runners`]: how many tasks each runner of a job gets
+//! - [`job_usage`]: the usage of all runs of a job
 //! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
 //! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
 //! - [`open_work_state`]: the state of open work that its user sees
@@ -12,6 +13,7 @@
 
 pub mod backoff;
 pub mod demand;
+pub mod job_usage;
 pub mod open_work_state;
 pub mod orchestrator_maps;
 pub mod range_set;
@@ -21,6 +23,7 @@ pub mod task_table;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use demand::{DemandFields, compute_demand};
+pub use job_usage::{JobUsage, RunAmounts};
 pub use open_work_state::{OpenWorkState, WorkFacts};
 pub use range_set::RangeSet;
 pub use task_runners::{LeaseDemand, RunningTask, TaskRunners};

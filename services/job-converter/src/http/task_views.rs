@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use hayward_job_converter_api::tasks::{AttemptView, TaskHistory, TaskList, TaskState, TaskView};
+use hayward_job_converter_api::usage::{RunUsage, UsageSource};
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
@@ -226,6 +227,27 @@ fn parse_node(node: Option<&str>) -> Result<NodeName, BadName> {
     NodeName::new(node.unwrap_or("unknown"))
 }
 
+/// Columns of the usage of a run.
+struct UsageFields<'a> {
+    user_us: Option<i64>,
+    system_us: Option<i64>,
+    max_rss_bytes: Option<i64>,
+    peak_memory_bytes: Option<i64>,
+    source: Option<&'a str>,
+}
+
+impl UsageFields<'_> {
+    fn to_view(&self) -> Option<RunUsage> {
+        Some(RunUsage {
+            user_us: self.user_us?.unsigned_abs(),
+            system_us: self.system_us?.unsigned_abs(),
+            max_rss_bytes: self.max_rss_bytes?.unsigned_abs(),
+            peak_memory_bytes: self.peak_memory_bytes.map(i64::unsigned_abs),
+            source: UsageSource::from_name(self.source?),
+        })
+    }
+}
+
 fn task_view(row: OutcomeRow) -> Result<TaskView, BadName> {
     let end = describe_run_end(&RunFacts {
         cause: row.end_cause.as_deref(),
@@ -239,7 +261,15 @@ fn task_view(row: OutcomeRow) -> Result<TaskView, BadName> {
     } else {
         TaskState::Failed
     };
+    let usage = UsageFields {
+        user_us: row.user_us,
+        system_us: row.system_us,
+        max_rss_bytes: row.max_rss_bytes,
+        peak_memory_bytes: row.peak_memory_bytes,
+        source: row.usage_source.as_deref(),
+    };
     Ok(TaskView {
+        usage: usage.to_view(),
         task: row.task.unsigned_abs(),
         state: Some(state),
         attempt: row.attempt.unsigned_abs(),
@@ -271,6 +301,7 @@ fn running_view(run: RunningRun) -> Result<TaskView, BadName> {
         allocation: run.allocation,
         output: String::new(),
         end: None,
+        usage: None,
         started_at: Some(run.started_at),
         run_ms: Some(run.run_ms),
     })
@@ -284,7 +315,16 @@ fn attempt_view(row: AttemptRow) -> Result<AttemptView, BadName> {
         signal: row.signal,
         error: row.error.as_deref(),
     });
+    let usage = UsageFields {
+        user_us: row.user_us,
+        system_us: row.system_us,
+        max_rss_bytes: row.max_rss_bytes,
+        peak_memory_bytes: row.peak_memory_bytes,
+        source: row.usage_source.as_deref(),
+    };
     Ok(AttemptView {
+        duration_us: row.duration_us.map(i64::unsigned_abs),
+        usage: usage.to_view(),
         attempt: row.attempt.unsigned_abs(),
         exit_code: row.exit_code,
         signal: row.signal,

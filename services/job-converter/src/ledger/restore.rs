@@ -25,7 +25,7 @@ use crate::shared_state::{Owners, SharedState};
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 use crate::store::load_open_state::{
     DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBackoff, StoredLease, StoredSettled,
-    SumRow,
+    SumRow, UsageRow,
 };
 use crate::store::past_allocations::PastRow;
 use crate::store::processors::{LastHostRow, StoredProcessor};
@@ -114,6 +114,7 @@ impl Ledger {
             ledger.restore_final(row)?;
         }
         ledger.restore_task_results(stored.done, stored.sums, stored.failures);
+        ledger.restore_usage(&stored.usage);
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
@@ -148,6 +149,21 @@ impl Ledger {
             if let Some(job) = self.job(row.job) {
                 let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
                 job.tasks.restore_failures(to_u64(row.task), failures);
+            }
+        }
+    }
+
+    fn restore_usage(&mut self, rows: &[UsageRow]) {
+        for row in rows {
+            if let Some(job) = self.job(row.job) {
+                let usage = &mut job.usage;
+                usage.cpu_us += to_u64(row.cpu_us);
+                usage.wall_us += to_u64(row.wall_us);
+                let (runs, max) = (to_u64(row.runs), to_u64(row.max_memory_bytes));
+                usage.memory.restore(row.memory_bucket, runs, max);
+                usage
+                    .wall
+                    .restore(row.wall_bucket, runs, to_u64(row.max_wall_us));
             }
         }
     }

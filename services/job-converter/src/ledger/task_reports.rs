@@ -1,7 +1,8 @@
 //! Records the reports of task runners: how each run ended, and which row stores it.
 
 use hayward_job_converter_api::tasks::{EndCause, LeaseRequest, OUTPUT_LIMIT, TaskReport};
-use hayward_job_converter_domain::{Leased, ReportEffect, RunResult};
+use hayward_job_converter_api::usage::RunUsage;
+use hayward_job_converter_domain::{Leased, ReportEffect, RunAmounts, RunResult};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::AllocationId;
 use uuid::Uuid;
@@ -80,6 +81,9 @@ impl Reports<'_> {
             ReportEffect::FinalOutcome | ReportEffect::AttemptCounted
         ) {
             metrics::count_attempt(result);
+            if let Some(run) = run_amounts(report) {
+                job.usage.record(&run);
+            }
         }
         match recorded {
             ReportEffect::FinalOutcome => {
@@ -112,6 +116,7 @@ impl Reports<'_> {
         result: RunResult,
     ) -> OutcomeRow {
         let (end_cause, end_message) = end_columns(report);
+        let usage = UsageColumns::new(report.usage.as_ref());
         OutcomeRow {
             job,
             task: to_i64(report.task),
@@ -127,11 +132,17 @@ impl Reports<'_> {
             ended_at_ms: self.moment.now.unix_ms(),
             end_cause,
             end_message,
+            user_us: usage.user_us,
+            system_us: usage.system_us,
+            max_rss_bytes: usage.max_rss_bytes,
+            peak_memory_bytes: usage.peak_memory_bytes,
+            usage_source: usage.source,
         }
     }
 
     fn attempt_row(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
         let (end_cause, end_message) = end_columns(report);
+        let usage = UsageColumns::new(report.usage.as_ref());
         AttemptRow {
             job,
             task: to_i64(report.task),
@@ -144,8 +155,49 @@ impl Reports<'_> {
             ended_at_ms: self.moment.now.unix_ms(),
             end_cause,
             end_message,
+            duration_us: Some(to_i64(report.duration_us)),
+            user_us: usage.user_us,
+            system_us: usage.system_us,
+            max_rss_bytes: usage.max_rss_bytes,
+            peak_memory_bytes: usage.peak_memory_bytes,
+            usage_source: usage.source,
         }
     }
+}
+
+/// Columns of the usage of a run. All are null if it was not measured.
+#[derive(Default)]
+struct UsageColumns {
+    user_us: Option<i64>,
+    system_us: Option<i64>,
+    max_rss_bytes: Option<i64>,
+    peak_memory_bytes: Option<i64>,
+    source: Option<String>,
+}
+
+impl UsageColumns {
+    fn new(usage: Option<&RunUsage>) -> Self {
+        let Some(usage) = usage else {
+            return Self::default();
+        };
+        Self {
+            user_us: Some(to_i64(usage.user_us)),
+            system_us: Some(to_i64(usage.system_us)),
+            max_rss_bytes: Some(to_i64(usage.max_rss_bytes)),
+            peak_memory_bytes: usage.peak_memory_bytes.map(to_i64),
+            source: Some(usage.source.name().to_owned()),
+        }
+    }
+}
+
+/// Returns the run for the usage of its job.
+fn run_amounts(report: &TaskReport) -> Option<RunAmounts> {
+    let usage = report.usage.as_ref()?;
+    Some(RunAmounts {
+        cpu_us: usage.cpu_us(),
+        wall_us: report.duration_us,
+        memory_bytes: usage.memory_bytes(),
+    })
 }
 
 /// Returns how the run counts. The time limit and the end of the memory would be reached again, so

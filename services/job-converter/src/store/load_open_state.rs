@@ -59,6 +59,19 @@ pub struct SumRow {
     pub spent_us: i64,
 }
 
+/// Runs of one job with similar memory and wall time.
+pub struct UsageRow {
+    pub job: Uuid,
+    /// Buckets of the distributions in `JobUsage`.
+    pub memory_bucket: i32,
+    pub wall_bucket: i32,
+    pub runs: i64,
+    pub cpu_us: i64,
+    pub wall_us: i64,
+    pub max_memory_bytes: i64,
+    pub max_wall_us: i64,
+}
+
 /// Number of counted failures of one task.
 pub struct FailuresRow {
     pub job: Uuid,
@@ -94,6 +107,7 @@ pub struct Stored {
     pub final_works: Vec<FinalRow>,
     pub done: Vec<DoneRow>,
     pub sums: Vec<SumRow>,
+    pub usage: Vec<UsageRow>,
     pub failures: Vec<FailuresRow>,
     pub leases: Vec<StoredLease>,
     pub settled: Vec<StoredSettled>,
@@ -114,6 +128,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         final_works: load_final_works(tx).await?,
         done: load_done(tx).await?,
         sums: load_sums(tx).await?,
+        usage: load_usage(tx).await?,
         failures: load_failures(tx).await?,
         leases: load_leases(tx).await?,
         settled: load_settled(tx).await?,
@@ -183,6 +198,35 @@ async fn load_sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
                   sum(o.duration_us)::bigint as "spent_us!"
              from outcome o join work w on w.id = o.job and w.ended_at_ms is null
             group by o.job"#
+    )
+    .fetch_all(tx)
+    .await
+}
+
+/// Loads the usage of counted runs. The buckets are those of `job_usage::Distribution`.
+async fn load_usage(tx: &mut PgConnection) -> Result<Vec<UsageRow>, sqlx::Error> {
+    sqlx::query_as!(
+        UsageRow,
+        r#"with run as (
+               select job, duration_us, user_us, system_us, max_rss_bytes, peak_memory_bytes
+                 from outcome where usage_source is not null
+               union all
+               select job, duration_us, user_us, system_us, max_rss_bytes, peak_memory_bytes
+                 from attempt where usage_source is not null),
+           measured as (
+               select run.job, user_us + system_us as cpu_us,
+                      coalesce(duration_us, 0) as wall_us,
+                      coalesce(peak_memory_bytes, max_rss_bytes) as memory_bytes
+                 from run join work w on w.id = run.job and w.ended_at_ms is null)
+           select job as "job!",
+                  floor(ln(greatest(memory_bytes, 1)::float8) / ln(2::float8) * 8)::int
+                      as "memory_bucket!",
+                  floor(ln(greatest(wall_us, 1)::float8) / ln(2::float8) * 8)::int
+                      as "wall_bucket!",
+                  count(*) as "runs!", sum(cpu_us)::bigint as "cpu_us!",
+                  sum(wall_us)::bigint as "wall_us!", max(memory_bytes) as "max_memory_bytes!",
+                  max(wall_us) as "max_wall_us!"
+             from measured group by 1, 2, 3"#
     )
     .fetch_all(tx)
     .await

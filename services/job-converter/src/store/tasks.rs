@@ -22,6 +22,11 @@ pub struct OutcomeRow {
     /// Cause that the runner reported. `None` if it follows from the other columns.
     pub end_cause: Option<String>,
     pub end_message: Option<String>,
+    pub user_us: Option<i64>,
+    pub system_us: Option<i64>,
+    pub max_rss_bytes: Option<i64>,
+    pub peak_memory_bytes: Option<i64>,
+    pub usage_source: Option<String>,
 }
 
 /// A failed attempt of a task that was tried again.
@@ -38,6 +43,12 @@ pub struct AttemptRow {
     pub ended_at_ms: i64,
     pub end_cause: Option<String>,
     pub end_message: Option<String>,
+    pub duration_us: Option<i64>,
+    pub user_us: Option<i64>,
+    pub system_us: Option<i64>,
+    pub max_rss_bytes: Option<i64>,
+    pub peak_memory_bytes: Option<i64>,
+    pub usage_source: Option<String>,
 }
 
 /// The tasks that an allocation may execute now.
@@ -65,10 +76,13 @@ pub async fn insert_outcomes(
     sqlx::query!(
         "insert into outcome (job, task, attempt, succeeded, exit_code, signal, error,
                               duration_us, node, allocation, output, ended_at_ms, end_cause,
-                              end_message)
+                              end_message, user_us, system_us, max_rss_bytes,
+                              peak_memory_bytes, usage_source)
          select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::boolean[], $5::int[],
                               $6::int[], $7::text[], $8::bigint[], $9::text[], $10::text[],
-                              $11::text[], $12::bigint[], $13::text[], $14::text[])",
+                              $11::text[], $12::bigint[], $13::text[], $14::text[],
+                              $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
+                              $19::text[])",
         &column(rows, |row| row.job),
         &column(rows, |row| row.task),
         &column(rows, |row| row.attempt),
@@ -82,7 +96,12 @@ pub async fn insert_outcomes(
         &column(rows, |row| row.output.clone()),
         &column(rows, |row| row.ended_at_ms),
         &column(rows, |row| row.end_cause.clone()) as &[Option<String>],
-        &column(rows, |row| row.end_message.clone()) as &[Option<String>]
+        &column(rows, |row| row.end_message.clone()) as &[Option<String>],
+        &column(rows, |row| row.user_us) as &[Option<i64>],
+        &column(rows, |row| row.system_us) as &[Option<i64>],
+        &column(rows, |row| row.max_rss_bytes) as &[Option<i64>],
+        &column(rows, |row| row.peak_memory_bytes) as &[Option<i64>],
+        &column(rows, |row| row.usage_source.clone()) as &[Option<String>]
     )
     .execute(tx)
     .await
@@ -98,10 +117,12 @@ pub async fn insert_attempts(
     }
     sqlx::query!(
         "insert into attempt (job, task, attempt, exit_code, signal, error, node, allocation,
-                              ended_at_ms, end_cause, end_message)
+                              ended_at_ms, end_cause, end_message, duration_us, user_us,
+                              system_us, max_rss_bytes, peak_memory_bytes, usage_source)
          select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::int[], $5::int[],
                               $6::text[], $7::text[], $8::text[], $9::bigint[], $10::text[],
-                              $11::text[])",
+                              $11::text[], $12::bigint[], $13::bigint[], $14::bigint[],
+                              $15::bigint[], $16::bigint[], $17::text[])",
         &column(rows, |row| row.job),
         &column(rows, |row| row.task),
         &column(rows, |row| row.attempt),
@@ -112,7 +133,13 @@ pub async fn insert_attempts(
         &column(rows, |row| row.allocation.clone()),
         &column(rows, |row| row.ended_at_ms),
         &column(rows, |row| row.end_cause.clone()) as &[Option<String>],
-        &column(rows, |row| row.end_message.clone()) as &[Option<String>]
+        &column(rows, |row| row.end_message.clone()) as &[Option<String>],
+        &column(rows, |row| row.duration_us) as &[Option<i64>],
+        &column(rows, |row| row.user_us) as &[Option<i64>],
+        &column(rows, |row| row.system_us) as &[Option<i64>],
+        &column(rows, |row| row.max_rss_bytes) as &[Option<i64>],
+        &column(rows, |row| row.peak_memory_bytes) as &[Option<i64>],
+        &column(rows, |row| row.usage_source.clone()) as &[Option<String>]
     )
     .execute(tx)
     .await
@@ -165,7 +192,8 @@ pub async fn load_outcomes(
     sqlx::query_as!(
         OutcomeRow,
         "select job, task, attempt, succeeded, exit_code, signal, error, duration_us, node,
-                allocation, output, ended_at_ms, end_cause, end_message
+                allocation, output, ended_at_ms, end_cause, end_message, user_us, system_us,
+                max_rss_bytes, peak_memory_bytes, usage_source
            from outcome
           where job = $1 and task >= $2 and ($3::boolean is null or succeeded = $3)
           order by task limit $4",
@@ -203,7 +231,8 @@ pub async fn load_attempts(
     sqlx::query_as!(
         AttemptRow,
         "select job, task, attempt, exit_code, signal, error, node, allocation, ended_at_ms,
-                end_cause, end_message
+                end_cause, end_message, duration_us, user_us, system_us, max_rss_bytes,
+                peak_memory_bytes, usage_source
            from attempt where job = $1 and task = $2 order by attempt limit 1000",
         job,
         task

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
-use hayward_job_converter_domain::{TaskRunners, TaskTable};
+use hayward_job_converter_domain::{JobUsage, TaskRunners, TaskTable};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
@@ -93,6 +93,7 @@ pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
         counted_attempts: 0,
         counted_attempts_at_last_end: 0,
         example_failure: None,
+        usage: JobUsage::default(),
         past: PastAllocations::default(),
     }))
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::unreachable::UnreachableChoice;
+use hayward_job_converter_api::usage::{AmountSummary, UsageSummary};
 use hayward_job_converter_api::{
     DemandEntry, ProcessView, Refusal, TaskCounts, WorkState, WorkView,
 };
+use hayward_job_converter_domain::job_usage::Distribution;
 use hayward_job_converter_domain::{OpenWorkState, compute_demand};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
 use hayward_vocabulary::launch::{ENGINE, mount_resource};
@@ -316,6 +318,7 @@ fn base_view(
         ended_at,
         size: work.size(),
         tasks: work.job().map(task_counts),
+        usage: work.job().and_then(|job| usage_summary(job, &work.size())),
         processes: processes(work).collect(),
         deployment: work.deployment_view(),
         when_unreachable: work.when_unreachable(),
@@ -334,6 +337,25 @@ fn task_counts(job: &Job) -> TaskCounts {
         succeeded: job.tasks.succeeded(),
         failed: job.tasks.failed(),
     }
+}
+
+fn usage_summary(job: &Job, size: &Size) -> Option<UsageSummary> {
+    let usage = &job.usage;
+    let threads = u64::from(job.submission.threads.unwrap_or(1).max(1));
+    let summary = |amounts: &Distribution| AmountSummary {
+        median: amounts.percentile(50),
+        p95: amounts.percentile(95),
+        max: amounts.max(),
+    };
+    (usage.runs() > 0).then(|| UsageSummary {
+        runs: usage.runs(),
+        cpu_us: usage.cpu_us,
+        wall_us: usage.wall_us,
+        memory_bytes: summary(&usage.memory),
+        run_us: summary(&usage.wall),
+        requested_cpu_milli: size.cpu_milli / threads,
+        requested_memory_bytes: size.memory_bytes,
+    })
 }
 
 fn processes(work: &Work) -> impl Iterator<Item = ProcessView> {

@@ -286,6 +286,7 @@ pub fn report(task: u64, attempt: u32, exit_code: i32) -> TaskReport {
         interrupted: false,
         end: None,
         duration_us: 70_000,
+        usage: None,
         output: format!("output of {task}\n"),
     }
 }

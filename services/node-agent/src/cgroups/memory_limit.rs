@@ -21,9 +21,10 @@ pub fn count_kills(groups: &[PathBuf]) -> u64 {
     counts.sum()
 }
 
-/// Describes that the memory limit was reached (TC-123).
-pub fn describe(groups: &[PathBuf]) -> String {
-    let limit = read_any(groups, &["memory.max", "memory.limit_in_bytes"]);
+/// Describes that the memory limit was reached (TC-123). `limit` is the limit in bytes if the
+/// groups have none of their own.
+pub fn describe(groups: &[PathBuf], limit: Option<u64>) -> String {
+    let limit = limit.or_else(|| read_any(groups, &["memory.max", "memory.limit_in_bytes"]));
     let peak = read_any(groups, &["memory.peak", "memory.max_usage_in_bytes"]);
     let amounts = [("limit", limit), ("peak", peak)].map(|(name, amount)| {
         let amount = amount.map(format_bytes)?;
@@ -75,10 +76,13 @@ mod tests {
         let unified = [unified.path().to_owned()];
         let split = [PathBuf::from("/nonexistent"), split.path().to_owned()];
         assert_eq!((count_kills(&unified), count_kills(&split)), (2, 5));
-        assert_eq!(describe(&unified), "out of memory: limit 1 GiB");
-        assert_eq!(describe(&split), "out of memory: limit 64 MiB, peak 63 MiB");
+        assert_eq!(describe(&unified, None), "out of memory: limit 1 GiB");
         assert_eq!(
-            (count_kills(&[]), describe(&[]).as_str()),
+            describe(&split, None),
+            "out of memory: limit 64 MiB, peak 63 MiB"
+        );
+        assert_eq!(
+            (count_kills(&[]), describe(&[], None).as_str()),
             (0, "out of memory")
         );
     }

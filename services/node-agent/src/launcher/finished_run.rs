@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 
 use hayward_job_converter_api::signals::TaskSignal;
 use hayward_job_converter_api::tasks::{EndCause, RunEnd, TaskReport};
+use hayward_job_converter_api::usage::RunUsage;
 use hayward_node_agent_domain::StopReason;
 
 /// How a run ended.
@@ -18,6 +19,7 @@ pub struct FinishedRun {
     pub time_limit_ms: Option<u64>,
     /// Set if the memory limit was reached.
     pub memory_message: Option<String>,
+    pub usage: RunUsage,
     pub output: String,
 }
 
@@ -43,6 +45,7 @@ impl FinishedRun {
             cause,
             message: Some(message),
         });
+        report.usage = Some(self.usage);
         report.output = self.output;
     }
 

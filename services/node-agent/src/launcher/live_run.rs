@@ -6,13 +6,14 @@
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use hayward_job_converter_api::signals::TaskSignal;
 use hayward_node_agent_domain::{RunSignals, SignalStep};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wait4::{ResUse, Wait4 as _};
 
 use super::last_words::LastWords;
 use super::run_plan::RunPlan;
@@ -160,9 +161,9 @@ impl LiveRun {
         !process_identity::has_live_member(self.child.id())
     }
 
-    /// Ends the other processes of the group, and returns the status of the program. The leader was
-    /// not yet waited for, so the number of the group is still its own.
-    pub fn finish(&mut self) -> io::Result<ExitStatus> {
+    /// Ends the other processes of the group, and returns the status of the program and what it
+    /// used. The leader was not yet waited for, so the number of the group is still its own.
+    pub fn finish(&mut self) -> io::Result<ResUse> {
         let _ = killpg(self.group, Signal::SIGKILL);
         // Output that was written before the end is read. A process outside the group may write for
         // ever.
@@ -174,7 +175,7 @@ impl LiveRun {
             self.read_output();
         }
         self.tee.finish();
-        self.child.wait()
+        self.child.wait4()
     }
 }
 

@@ -31,8 +31,10 @@ pub struct LauncherContext {
     pub work_dir: PathBuf,
     /// Variables that each run inherits.
     pub environment: BTreeMap<String, String>,
-    /// Cgroups of the allocation.
+    /// Cgroups of the slot.
     pub groups: Vec<PathBuf>,
+    /// Memory that all slots of the process may use together.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// Position of a run in its process.
@@ -223,6 +225,7 @@ mod tests {
             work_dir: "/state/work".into(),
             environment: [("PATH".to_owned(), "/bin".to_owned())].into(),
             groups: Vec::new(),
+            memory_limit_bytes: None,
         }
     }
 

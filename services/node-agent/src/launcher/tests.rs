@@ -23,7 +23,9 @@ fn launcher(terms: RunTerms) -> (Launcher, UnixStream) {
             work_dir: std::env::temp_dir(),
             environment: [("PATH".to_owned(), path)].into(),
             groups: Vec::new(),
+            memory_limit_bytes: None,
         },
+        meter: UsageMeter::new(&[]),
         terms: Some(terms),
         remaining: Remaining::Untouched,
     };

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 use crate::cgroups::Cgroups;
+use crate::cgroups::slot_groups::{SlotGroups, SlotLimits};
 use crate::container_processes::{self, MARK};
 use crate::fault_points::{self, Point};
 use crate::log_segments;
@@ -121,9 +122,7 @@ impl Processes {
         let account = settings.accounts.for_user(&container.user);
         let (uid, gid) = account.map(|account| (account.uid, account.gid)).unzip();
         std::os::unix::fs::chown(&work_dir, uid, gid)?;
-        let groups = settings
-            .groups
-            .create(&container.id, size, settings.processes_limit)?;
+        let groups = self.create_groups(container, uid)?;
         let (argv, variables) = self.program_and_variables(container)?;
         let mut environment = base_environment(account, &work_dir);
         environment.extend(launch.environment.clone());
@@ -148,7 +147,9 @@ impl Processes {
             runner_uid: runner_uid(),
             processes_limit: settings.account_processes_limit(uid),
             boot_id: settings.boot_id.clone(),
-            groups,
+            groups: groups.runner,
+            slot_groups: groups.slots,
+            memory_limit_bytes: Some(size.memory_bytes).filter(|bytes| *bytes > 0),
             own_program: matches!(launch.program, Program::RunTasks { .. }),
             lease: container
                 .exclusive
@@ -157,6 +158,27 @@ impl Processes {
         atomic_files::create_json(&dir.join(ORDER), &spec)?;
         fault_points::pass(Point::FolderAfter);
         Ok(dir)
+    }
+
+    /// Creates the cgroups of a container.
+    fn create_groups(&self, container: &Container, uid: Option<u32>) -> io::Result<SlotGroups> {
+        let settings = &self.0.settings;
+        let (id, size) = (&container.id, &container.size);
+        match container.launch.program {
+            Program::RunTasks { threads, .. } => {
+                let limits = SlotLimits {
+                    size,
+                    processes: settings.processes_limit,
+                    slots: threads,
+                    uid,
+                };
+                settings.groups.create_with_slots(id, &limits)
+            }
+            Program::Command { .. } | Program::Container { .. } => Ok(SlotGroups {
+                runner: settings.groups.create(id, size, settings.processes_limit)?,
+                slots: Vec::new(),
+            }),
+        }
     }
 
     fn program_and_variables(

@@ -278,6 +278,7 @@ fn simulate_outcome(
         interrupted,
         end: None,
         duration_us,
+        usage: None,
         output: String::new(),
     }
 }

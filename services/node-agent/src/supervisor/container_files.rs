@@ -37,6 +37,12 @@ pub struct LaunchSpec {
     pub runner_uid: Option<u32>,
     /// Paths of the cgroups to join.
     pub groups: Vec<PathBuf>,
+    /// Cgroups of each slot of a task runner. Empty if its launchers stay in `groups`.
+    #[serde(default)]
+    pub slot_groups: Vec<Vec<PathBuf>>,
+    /// Memory that the programs may use.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
     /// Maximum number of processes of the account. `None` if a cgroup limits them.
     #[serde(default)]
     pub processes_limit: Option<u64>,

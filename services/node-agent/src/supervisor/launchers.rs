@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, PipeWriter};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Child;
 
 use nix::unistd::Pid;
@@ -12,6 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::spawn::{OwnProgram, Streams};
 use super::{LaunchSpec, to_pid};
+use crate::cgroups;
 use crate::launcher::messages::{self, ToLauncher};
 use crate::launcher::run_plan::LauncherContext;
 use crate::tasks::{Assignment, is_runner_variable};
@@ -20,6 +22,8 @@ pub struct Launchers {
     argv: Vec<String>,
     /// Context of the launchers. Their slots differ.
     context: LauncherContext,
+    /// Cgroups of each slot.
+    groups: Vec<Vec<PathBuf>>,
     uid: Option<u32>,
     gid: Option<u32>,
     /// Socket to the runner.
@@ -50,11 +54,13 @@ impl Launchers {
             slot: 0,
             work_dir: spec.working_directory.clone(),
             environment,
-            groups: spec.groups.clone(),
+            groups: Vec::new(),
+            memory_limit_bytes: spec.memory_limit_bytes,
         };
         Ok(Self {
             argv,
             context,
+            groups: spec.slot_groups.clone(),
             uid: spec.uid,
             gid: spec.gid,
             runner,
@@ -97,11 +103,16 @@ impl Launchers {
             stderr: self.output.try_clone()?.into(),
         };
         let launcher = program.spawn(streams)?;
+        let groups = self.groups.get(slot).cloned().unwrap_or_default();
+        // The launcher starts no program before it got a context and the runner got its socket.
+        for group in &groups {
+            cgroups::join(group, launcher.id())?;
+        }
         let context = LauncherContext {
             slot,
+            groups,
             ..self.context.clone()
         };
-        // The buffer of the socket holds the message, so the launcher need not have started.
         messages::send(&near, &ToLauncher::Setup(Box::new(context)))?;
         self.send_to_runner(slot, &near)?;
         Ok(launcher)

@@ -106,7 +106,7 @@ impl LeaseLoop {
             next_idle_request_at: Instant::now(),
             paused_until: Instant::now(),
             last_request: 0,
-            form: RequestForm::Terms,
+            form: RequestForm::Usage,
         }
     }
 
@@ -304,6 +304,10 @@ impl LeaseLoop {
 
     fn new_request(&mut self, want: u32, wait_ms: u64, lists: TaskLists) -> LeaseRequest {
         self.last_request += 1;
+        let mut finished = lists.finished;
+        if self.form != RequestForm::Usage {
+            finished.iter_mut().for_each(|report| report.usage = None);
+        }
         let request = LeaseRequest {
             allocation: self.allocation.clone(),
             want,
@@ -311,7 +315,7 @@ impl LeaseLoop {
             idle: lists.idle,
             running: lists.running,
             request: self.last_request,
-            finished: lists.finished,
+            finished,
             returned: self.returned.clone(),
             held: Some(lists.held),
             wait_ms,
@@ -335,7 +339,7 @@ impl LeaseLoop {
         } else {
             TermsState::Wanted
         };
-        (self.form == RequestForm::Terms).then_some(state)
+        self.form.has_terms().then_some(state)
     }
 
     /// Returns whether retries are useless, because the job is gone or the token is not for it.
@@ -412,7 +416,9 @@ impl LeaseLoop {
 /// Newest form of requests that job-converter understands. It refuses fields that it does not know.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestForm {
-    /// With a request for the terms of the job.
+    /// With the usage of runs.
+    Usage,
+    /// With a request for the terms of the job, and without usage.
     Terms,
     /// With slots and running tasks, and without terms.
     Slots,
@@ -422,9 +428,14 @@ enum RequestForm {
 impl RequestForm {
     fn previous(self) -> Self {
         match self {
+            Self::Usage => Self::Terms,
             Self::Terms => Self::Slots,
             Self::Slots | Self::Plain => Self::Plain,
         }
+    }
+
+    fn has_terms(self) -> bool {
+        matches!(self, Self::Usage | Self::Terms)
     }
 
     fn has_slots(self) -> bool {

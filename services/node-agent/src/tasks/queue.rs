@@ -347,7 +347,7 @@ impl RunningTask {
 }
 
 /// Upper bound of the JSON size of a report without its texts, in bytes.
-const MAX_FIXED_SIZE: usize = 240;
+const MAX_FIXED_SIZE: usize = 480;
 
 /// Returns an upper bound of the JSON size of a report.
 fn max_json_size(report: &TaskReport) -> usize {

@@ -193,6 +193,7 @@ fn report_of_lost_run(started: &StartedTask) -> TaskReport {
             message: Some(message.to_owned()),
         }),
         duration_us: u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX),
+        usage: None,
         output: String::new(),
     }
 }

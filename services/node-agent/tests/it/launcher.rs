@@ -130,3 +130,25 @@ async fn a_task_ends_when_its_runner_is_killed() {
     wait_for_exit(&control, &id("orphan")).await;
     assert!(!is_alive(task), "process {task} is alive");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_run_reports_its_own_cpu_time_and_memory() {
+    let control = FakeControlPlane::start().await;
+    // Task 1 holds 64 MiB and uses cpu, and the task after it does neither.
+    let script = "[ $HAYWARD_TASK = 1 ] || exit 0; head -c 67108864 /dev/zero | tail -c 67108864 \
+                  | sha512sum";
+    control.change(|plane| {
+        plane.tasks = tasks_with_command(3, &["/bin/sh", "-c", script]);
+        plane.task_count = 3;
+    });
+    let _agent = Agent::start(&control, &[]);
+    control.set_desired(desired_entry("usage", task_runner_program(1), 2000));
+    let exit = wait_for_exit(&control, &id("usage")).await;
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    let plane = control.state.borrow().clone();
+    let usage = |task: u64| plane.finished[&task].usage.unwrap();
+    let (large, small) = (usage(1), usage(2));
+    assert!(large.memory_bytes() >= 64 << 20, "{large:?}");
+    assert!(small.memory_bytes() < 32 << 20, "{small:?}");
+    assert!(large.cpu_us() > small.cpu_us(), "{large:?} {small:?}");
+}

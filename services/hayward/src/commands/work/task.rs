@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use hayward_job_converter_api::tasks::{AttemptView, TaskHistory, TaskState, TaskView};
+use hayward_job_converter_api::usage::RunUsage;
 use serde_json::Value;
 
-use super::tasks::{end_cell, end_text};
+use super::tasks::{end_cell, end_text, memory_text};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{enum_text, format_duration, sanitize_lines};
 use crate::output::{Facts, Renderer, Table, Tone, toned};
@@ -84,11 +85,21 @@ fn render_current(task: &TaskView, renderer: &Renderer) -> String {
         return facts.render(renderer);
     }
     facts.add("took", format_duration(task.duration_us / 1000));
+    if let Some(usage) = &task.usage {
+        facts.add("cpu", cpu_text(usage));
+        facts.add("memory", memory_text(Some(usage)));
+    }
     facts.add("end", end_cell(task));
     if let Some(end) = task.end.as_ref().filter(|_| !task.succeeded) {
         facts.add("message", &end.message);
     }
     facts.render(renderer)
+}
+
+/// Returns the cpu time of the programs, and that of the kernel for them.
+fn cpu_text(usage: &RunUsage) -> String {
+    let [user, system] = [usage.user_us, usage.system_us].map(|us| format_duration(us / 1000));
+    format!("{user} of programs, {system} of the kernel")
 }
 
 #[cfg(test)]

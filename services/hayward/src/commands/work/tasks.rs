@@ -1,11 +1,14 @@
 //! `hayward tasks ID`: shows the outcome of each task, or the tasks that run.
 
+use std::cmp::Reverse;
+
 use hayward_job_converter_api::tasks::{EndCause, TaskEnd, TaskList, TaskView};
+use hayward_job_converter_api::usage::RunUsage;
 
 use crate::commands::work::shorten;
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::format_duration;
+use crate::output::format::{format_bytes, format_duration};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 /// Maximum number of characters of the last output in the table.
@@ -27,6 +30,20 @@ pub struct Arguments {
     /// Show the tasks that run now, with their nodes.
     #[arg(long)]
     pub running: bool,
+    /// Show the tasks that used most first.
+    #[arg(long, value_name = "AMOUNT", conflicts_with = "running")]
+    pub sort: Option<SortOrder>,
+}
+
+/// Amount by which tasks are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SortOrder {
+    /// Largest memory of the run.
+    Memory,
+    /// Cpu time.
+    Cpu,
+    /// Wall time.
+    Time,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
@@ -42,10 +59,13 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         .out
         .print_response(response, |list: &TaskList, renderer| {
             if arguments.running {
-                render_running(&list.tasks, renderer)
-            } else {
-                render_table(&list.tasks, renderer)
+                return render_running(&list.tasks, renderer);
             }
+            let mut tasks = list.tasks.clone();
+            if let Some(order) = arguments.sort {
+                sort(&mut tasks, order);
+            }
+            render_table(&tasks, renderer)
         })
 }
 
@@ -72,7 +92,16 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
     if tasks.is_empty() {
         return "no task has ended\n".to_owned();
     }
-    let header = ["task", "end", "attempt", "took", "node", "last output"];
+    let header = [
+        "task",
+        "end",
+        "attempt",
+        "took",
+        "cpu",
+        "memory",
+        "node",
+        "last output",
+    ];
     let mut table = Table::new(header).align_right(&[0, 2]);
     for task in tasks {
         let last = task
@@ -88,11 +117,37 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
             end_cell(task),
             task.attempt.into(),
             format_duration(task.duration_us / 1000).into(),
+            cpu_text(task.usage.as_ref()).into(),
+            memory_text(task.usage.as_ref()).into(),
             (&task.node).into(),
             shorten(message, OUTPUT_WIDTH).into(),
         ]);
     }
     table.render(renderer)
+}
+
+/// Returns the cpu time of a run, or `-` if it was not measured.
+pub fn cpu_text(usage: Option<&RunUsage>) -> String {
+    usage.map_or("-".to_owned(), |usage| {
+        format_duration(usage.cpu_us() / 1000)
+    })
+}
+
+/// Returns the largest memory of a run, or `-` if it was not measured.
+pub fn memory_text(usage: Option<&RunUsage>) -> String {
+    usage.map_or("-".to_owned(), |usage| format_bytes(usage.memory_bytes()))
+}
+
+/// Sorts tasks, the largest first. Runs that were not measured come last.
+fn sort(tasks: &mut [TaskView], order: SortOrder) {
+    tasks.sort_by_key(|task| {
+        let usage = task.usage.as_ref();
+        Reverse(match order {
+            SortOrder::Memory => usage.map(RunUsage::memory_bytes),
+            SortOrder::Cpu => usage.map(RunUsage::cpu_us),
+            SortOrder::Time => Some(task.duration_us),
+        })
+    });
 }
 
 /// Returns the end if the exit status does not explain it.
@@ -125,6 +180,7 @@ pub fn end_text(end: Option<&TaskEnd>, exit_code: Option<i32>, signal: Option<i3
 #[cfg(test)]
 mod tests {
     use hayward_job_converter_api::tasks::{Blame, TaskState};
+    use hayward_job_converter_api::usage::UsageSource;
     use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
 
     use super::*;
@@ -148,6 +204,7 @@ mod tests {
             output: output.to_owned(),
             state: None,
             end: None,
+            usage: None,
             started_at: None,
             run_ms: None,
         }
@@ -209,7 +266,7 @@ mod tests {
             (EndCause::CannotStart, "cannot start"),
         ] {
             let row = row_of_failed(cause, "the message", None);
-            let expected = format!("4  {text}        1  1.2s  node-1  the message");
+            let expected = format!("4  {text}        1  1.2s  -    -       node-1  the message");
             assert_eq!(row, expected);
         }
     }
@@ -217,8 +274,41 @@ mod tests {
     #[test]
     fn an_exit_and_a_signal_have_their_number_and_the_last_output() {
         let exited = row_of_failed(EndCause::Exited, "exited with status 3", None);
-        assert_eq!(exited, "4  status 3        1  1.2s  node-1  saved");
+        assert_eq!(
+            exited,
+            "4  status 3        1  1.2s  -    -       node-1  saved"
+        );
         let killed = row_of_failed(EndCause::Signalled, "ended by signal 9", Some(9));
-        assert_eq!(killed, "4  signal 9        1  1.2s  node-1  saved");
+        assert_eq!(
+            killed,
+            "4  signal 9        1  1.2s  -    -       node-1  saved"
+        );
+    }
+
+    #[test]
+    fn tasks_are_sorted_by_what_they_used() {
+        let with_usage = |number, user_us, max_rss_bytes| TaskView {
+            usage: Some(RunUsage {
+                user_us,
+                system_us: 0,
+                max_rss_bytes,
+                peak_memory_bytes: None,
+                source: UsageSource::Wait4,
+            }),
+            ..task_view(number, Some(0), "")
+        };
+        let mut tasks = vec![
+            task_view(0, Some(0), ""),
+            with_usage(1, 5_000, 10 << 20),
+            with_usage(2, 1_000, 30 << 20),
+        ];
+        let mut sorted = |order| {
+            sort(&mut tasks, order);
+            tasks.iter().map(|task| task.task).collect::<Vec<_>>()
+        };
+        assert_eq!(sorted(SortOrder::Memory), [2, 1, 0]);
+        assert_eq!(sorted(SortOrder::Cpu), [1, 2, 0]);
+        let row = render_table(&tasks[..1], &RENDERER);
+        assert!(row.contains("  1.2s  5ms  10 MiB  node-1"), "{row}");
     }
 }

@@ -44,6 +44,7 @@ fn job() -> WorkView {
             succeeded: 15,
             failed: 1,
         }),
+        usage: None,
         processes: vec![
             process("alc_1", "running", None),
             process(

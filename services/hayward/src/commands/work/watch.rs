@@ -266,6 +266,7 @@ mod tests {
                 failed,
                 ..TaskCounts::default()
             }),
+            usage: None,
             processes: Vec::new(),
             when_unreachable: hayward_vocabulary::WhenUnreachable::default(),
             deployment: None,
