@@ -134,6 +134,8 @@ pub enum FleetCommand {
     Status(WithAccess<NoArguments>),
     /// Check whether the fleet is healthy, and advise what to do
     Doctor(WithAccess<NoArguments>),
+    /// List the users with work, and the number that their account is computed from
+    Accounts(WithAccess<NoArguments>),
     /// Export and verify the audit records of the fleet
     Audit(WithAccess<audit::Arguments>),
     /// Check whether this version may replace the running one

@@ -13,7 +13,8 @@ use hayward::commands::inspect::{
 };
 use hayward::commands::measure::{bench, simulate};
 use hayward::commands::operate::{
-    audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, status, worker_pool,
+    accounts, audit, block, blocks, doctor, moves, node, nodes, orchestrators, policy, status,
+    worker_pool,
 };
 use hayward::commands::work::{
     apps, cancel, explain, job, jobs, logs, reserve, service, submit, task, tasks, timeline, watch,
@@ -116,6 +117,7 @@ async fn dispatch_fleet_command(
         FleetCommand::Replay(it) => return replay::run(session(it.access), it.arguments).await,
         FleetCommand::Status(it) => return status::run(session(it.access)).await,
         FleetCommand::Doctor(it) => return doctor::run(session(it.access)).await,
+        FleetCommand::Accounts(it) => accounts::run(session(it.access)).await?,
         FleetCommand::Audit(it) => return audit::run(session(it.access), it.arguments).await,
         FleetCommand::Preflight(it) => {
             return preflight::run(session(it.access), it.arguments).await;

@@ -1,6 +1,7 @@
 //! Routes of job-converter. A handler checks the caller, sends one command or reads published
 //! state, and converts the answer.
 
+mod accounts;
 mod applications;
 mod change_feed;
 mod change_service;
@@ -54,6 +55,7 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
         .merge(gates.orchestrator.guard(orchestrator_routes()))
         .merge(gates.applications.guard(application_routes()))
         .merge(runner_routes())
+        .routes(routes!(accounts::list_accounts))
         .routes(routes!(publications::follow_demand));
     authorize(routes, route_roles::ROUTE_ROLES)
 }

@@ -9,6 +9,7 @@
 //! until its tasks end. job-converter never decides which work gets a node, and never starts a
 //! process.
 
+mod accounts;
 mod applications;
 mod command;
 pub mod config;

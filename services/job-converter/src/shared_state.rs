@@ -1,5 +1,5 @@
-//! State that the ledger shares with the HTTP handlers: settings, owners, verdicts and
-//! notifications.
+//! State that the ledger shares with the HTTP handlers: settings, owners, numbers of
+//! users, verdicts and notifications.
 //!
 //! The handlers use it only to find work and to wait. Their responses come from committed state.
 //! The ledger may therefore write the shared state before the commit.
@@ -15,11 +15,13 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
+use crate::accounts::Accounts;
 use crate::config::Settings;
 
 pub struct SharedState {
     pub settings: Settings,
     pub owners: RwLock<Owners>,
+    pub accounts: Accounts,
     /// Latest verdict by work id. It is not stored, because it is followed again after a start.
     pub verdicts: RwLock<BTreeMap<String, VerdictEntry>>,
     /// Wakes requests that wait for a piece of work, when its view may have changed.
@@ -35,6 +37,7 @@ impl SharedState {
         Self {
             settings,
             owners: RwLock::default(),
+            accounts: Accounts::default(),
             verdicts: RwLock::default(),
             views: Arc::default(),
             last_maps: RwLock::default(),

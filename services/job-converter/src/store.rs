@@ -3,6 +3,7 @@
 //!
 //! Each subject has one file, and each statement writes the rows of a whole batch.
 
+pub mod accounts;
 pub mod applications;
 pub mod backoffs;
 pub mod history_cleanup;
@@ -21,6 +22,8 @@ use sqlx::PgConnection;
 /// Rows written by one batch.
 #[derive(Default)]
 pub struct Rows {
+    /// Numbers of users that had none.
+    pub accounts: Vec<accounts::AccountRow>,
     pub runners: Vec<work::RunnerRow>,
     pub deleted_runners: Vec<String>,
     pub submitted: work::Submitted,
@@ -59,6 +62,7 @@ impl Rows {
     /// Returns the number of rows to write.
     pub fn row_count(&self) -> usize {
         let all = [
+            self.accounts.len(),
             self.runners.len(),
             self.deleted_runners.len(),
             self.submitted.rows.len(),
@@ -93,6 +97,7 @@ impl Rows {
 
 /// Writes a batch. Work is inserted before it is changed, and rows of ended work are deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    accounts::insert(tx, &rows.accounts).await?;
     // An id may be released and used again within one batch.
     applications::delete(tx, &rows.deleted_applications).await?;
     applications::upsert(tx, &rows.applications).await?;

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failing fixture fails its test")]
 
+#[path = "service/accounts.rs"]
+mod accounts;
 #[path = "service/applications.rs"]
 mod applications;
 #[path = "service/change_stream.rs"]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::UserName;
+
 /// The program of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -89,6 +91,14 @@ pub const MAX_ENGINE_CONTAINERS: u64 = 1000;
 /// Smallest id of a system user or group that work may run as (S16).
 pub const MIN_USER_ID: u32 = 1000;
 
+/// Default of the smallest system user of users without a system account: in a part of the numbers
+/// that distributions and systemd leave unused (TC-22).
+pub const FIRST_USER_ID: u32 = 1_900_000_000;
+/// Default count of such system users.
+pub const USER_IDS: u32 = 65_536;
+/// System users at the end of the range that are for programs of Hayward, never for a user.
+pub const OWN_USER_IDS: u32 = 256;
+
 /// Everything that an agent needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Launch {
@@ -107,6 +117,18 @@ pub struct Launch {
     /// the grant if the trace is recorded. Absent in a fleet without a trace collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
+    /// User and number that the agent chooses the account of the program by. Absent: the program is
+    /// from a service of the version before, or a worker of a pool (TC-22).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<LaunchAccount>,
+}
+
+/// User of a launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaunchAccount {
+    pub user: UserName,
+    /// Number that no other user of the fleet ever has, counted from 0.
+    pub number: u32,
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
         package: "hayward-job-converter",
         rows: &[
             "config error invariants store",
+            "accounts",
             "shared_state work",
             "manager_gates metrics orchestrators token_issuer",
             "applications",

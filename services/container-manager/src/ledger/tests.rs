@@ -52,6 +52,7 @@ fn allocation(number: usize) -> AllocationEntry {
             stop_grace_ms: 1000,
             traceparent: None,
             within: None,
+            account: None,
         }),
     }
 }

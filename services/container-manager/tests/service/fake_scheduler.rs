@@ -240,6 +240,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
             stop_grace_ms: 1000,
             traceparent: None,
             within: None,
+            account: None,
         }),
     }
 }

@@ -1,5 +1,6 @@
 //! Commands with which operators manage a fleet.
 
+pub mod accounts;
 pub mod audit;
 pub mod block;
 pub mod blocks;

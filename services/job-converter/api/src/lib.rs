@@ -1,6 +1,7 @@
 //! Wire types of job-converter: submissions and views, task leases and reports, and the entries of
 //! its publications `demand` (followed by rm-scheduler) and `jobs` (followed by submitters).
 
+pub mod accounts;
 pub mod applications;
 pub mod orchestrators;
 pub mod placeholders;

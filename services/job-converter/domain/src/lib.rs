@@ -6,6 +6,7 @@
 //! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
 //! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
 //! - [`open_work_state`]: the state of open work that its user sees
+//! - [`user_numbers`]: the numbers that accounts of programs are computed from
 //!
 //! The crate reads no clock, row or request. Instants are milliseconds, facts are arguments, and
 //! equal calls in equal order give equal states. A restart that replays the rows therefore restores
@@ -20,6 +21,7 @@ pub mod range_set;
 pub mod service_processors;
 pub mod task_runners;
 pub mod task_table;
+pub mod user_numbers;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use demand::{DemandFields, compute_demand};

@@ -242,5 +242,6 @@ fn task_launch(
         stop_grace_ms,
         traceparent: program.traceparent.clone(),
         within: None,
+        account: None,
     })
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::application_record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash_row};
 use super::{Applications, Verdicts, demand};
+use crate::accounts::Accounts;
 use crate::store::Rows;
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 
@@ -24,6 +25,7 @@ impl Applications {
     pub fn run(
         &mut self,
         verdicts: &Verdicts,
+        accounts: &Accounts,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> (Vec<Uuid>, Option<u64>) {
@@ -45,7 +47,7 @@ impl Applications {
         let dirty = std::mem::take(&mut self.dirty);
         let mut changed = Vec::with_capacity(dirty.len());
         for (id, dirty) in dirty {
-            changed.extend(self.write_app(&id, &dirty, batch));
+            changed.extend(self.write_app(&id, &dirty, accounts, batch));
             self.schedule_next(&id, now);
         }
         batch.rows.deleted_applications.append(&mut self.deleted);
@@ -123,7 +125,13 @@ impl Applications {
     }
 
     /// Publishes the demand of an application and writes its rows. Returns its uuid if it exists.
-    fn write_app(&mut self, id: &AppId, dirty: &Dirty, batch: &mut Batch<Rows>) -> Option<Uuid> {
+    fn write_app(
+        &mut self,
+        id: &AppId,
+        dirty: &Dirty,
+        accounts: &Accounts,
+        batch: &mut Batch<Rows>,
+    ) -> Option<Uuid> {
         let front = self.partition.get(id)?;
         let record = self.records.get_mut(id)?;
         let placeholders = record.placeholder_by_task();
@@ -148,23 +156,19 @@ impl Applications {
         for key in &keys {
             if let Some(number) = record.tasks.get(key).and_then(|it| it.number) {
                 let work = record.work_id(Slot::Task(number));
-                let entry = demand::task_entry(
-                    record,
-                    front,
-                    key,
-                    placeholders.get(key),
-                    self.stop_grace_ms,
-                );
-                publish(&work, entry.as_ref(), batch);
+                let (placeholder, grace_ms) = (placeholders.get(key), self.stop_grace_ms);
+                let entry = demand::task_entry(record, front, key, placeholder, grace_ms);
+                publish(&work, entry, accounts, batch);
             }
         }
         for (number, group) in (0..).zip(&front.head.metadata.task_groups) {
             let entry = demand::group_entry(record, front, number, group);
-            publish(&record.work_id(Slot::Group(number)), entry.as_ref(), batch);
+            let work = record.work_id(Slot::Group(number));
+            publish(&work, entry, accounts, batch);
         }
         if demand::needs_admission(front) && front.head.metadata.task_groups.is_empty() {
             let entry = demand::queue_entry(record, front);
-            publish(&record.work_id(Slot::Queue), entry.as_ref(), batch);
+            publish(&record.work_id(Slot::Queue), entry, accounts, batch);
         }
         let quota_tasks = front.open_task_count();
         let tasks_before = std::mem::replace(&mut record.quota_tasks, quota_tasks);
@@ -250,11 +254,15 @@ fn needs_tick(front: &frontend::Application) -> bool {
 
 fn publish(
     work: &WorkId,
-    entry: Option<&hayward_job_converter_api::DemandEntry>,
+    entry: Option<hayward_job_converter_api::DemandEntry>,
+    accounts: &Accounts,
     batch: &mut Batch<Rows>,
 ) {
     match entry {
-        Some(entry) => batch.publish(DEMAND, "", work.as_str(), entry),
+        Some(mut entry) => {
+            accounts.add_to(&mut entry, &mut batch.rows);
+            batch.publish(DEMAND, "", work.as_str(), &entry);
+        }
         None => batch.withdraw(DEMAND, "", work.as_str()),
     }
 }

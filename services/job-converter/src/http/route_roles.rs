@@ -38,6 +38,7 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("cancel_reservation", CHANGERS),
     ("explain_reservation", READERS),
     ("show_reservation_timeline", READERS),
+    ("list_accounts", OPERATORS),
     ("list_orchestrators", &[Role::Operator, Role::Viewer]),
     ("create_orchestrator", OPERATORS),
     (

@@ -346,6 +346,7 @@ fn request_origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
     let traceparent = traceparent(headers);
     let stop_grace_ms = app.shared.settings.stop_grace_ms;
     Ok(Origin {
+        account: app.shared.accounts.known(&user),
         user,
         actor: caller.actor.clone(),
         groups: caller.groups.clone(),

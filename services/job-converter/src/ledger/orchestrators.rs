@@ -55,6 +55,7 @@ impl Ledger {
         let context = RefreshContext {
             synced: self.allocations.has_update(),
             verdicts: &self.shared.verdicts.read(),
+            accounts: &self.shared.accounts,
             stop_grace_ms: self.shared.settings.stop_grace_ms,
         };
         self.orchestrators.refresh(&context, moment, batch);

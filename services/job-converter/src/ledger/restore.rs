@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hayward_job_converter_domain::Backoff;
 use hayward_job_converter_domain::service_processors::FailureRecord;
+use hayward_job_converter_domain::user_numbers::UserNumbers;
 use hayward_publication::Followed;
 use hayward_publication::committer::Moment;
 use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -22,6 +23,7 @@ use crate::applications::Applications;
 use crate::invariants::{IncompleteGangs, TransitionalStates};
 use crate::orchestrators::Orchestrators;
 use crate::shared_state::{Owners, SharedState};
+use crate::store::accounts::StoredAccount;
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 use crate::store::load_open_state::{
     DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBackoff, StoredLease, StoredSettled,
@@ -42,6 +44,16 @@ fn unreadable(subject: &str, error: impl std::error::Error) -> sqlx::Error {
 
 fn invalid_name(error: BadName) -> sqlx::Error {
     unreadable("names", error)
+}
+
+fn read_numbers(rows: Vec<StoredAccount>) -> Result<UserNumbers, sqlx::Error> {
+    let mut numbers = UserNumbers::default();
+    for row in rows {
+        let user = UserName::new(row.user).map_err(invalid_name)?;
+        let number = u32::try_from(row.number).map_err(|error| unreadable("account", error))?;
+        numbers.restore(user, number, row.retired);
+    }
+    Ok(numbers)
 }
 
 fn read_applications(
@@ -86,6 +98,7 @@ impl Ledger {
     ) -> Result<Self, sqlx::Error> {
         *shared.owners.write() = Owners::default();
         shared.verdicts.write().clear();
+        shared.accounts.replace(read_numbers(stored.accounts)?);
         let mut keys = IdempotencyKeys::default();
         stored.keys.into_iter().for_each(|row| keys.restore(row));
         let mut runners = FxHashMap::default();
@@ -266,6 +279,7 @@ impl Ledger {
             at: Timestamp::from_unix_ms(row.submitted_at_ms),
             traceparent: row.traceparent,
             stop_grace_ms: self.shared.settings.stop_grace_ms,
+            account: None,
         };
         let id = WorkId::from_uuid(parse_kind(&row.kind), row.id);
         let mut work = Work::new(id, row.id, &origin, spec);

@@ -34,9 +34,9 @@ impl Ledger {
     /// Runs due applications. Returns the milliseconds until the next one is due.
     fn run_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
         let shared = self.shared.clone();
-        let (changed, wait_ms) = self
-            .applications
-            .run(&shared.verdicts.read(), moment, batch);
+        let (changed, wait_ms) =
+            self.applications
+                .run(&shared.verdicts.read(), &shared.accounts, moment, batch);
         for uuid in changed {
             shared.views.notify(&uuid, moment.revision);
         }
@@ -139,9 +139,10 @@ impl Ledger {
         if !work.cancelled {
             for slot in 0..work.slots.len() {
                 let grace_ms = shared.settings.stop_grace_ms;
-                if let Some(entry) =
+                if let Some(mut entry) =
                     published_entries::demand(work, slot, moment.monotonic_ms, grace_ms)
                 {
+                    shared.accounts.add_to(&mut entry, &mut batch.rows);
                     batch.publish(DEMAND, "", entry.work.as_str(), &entry);
                     work.slots[slot].task_ms = entry.task_ms;
                 }

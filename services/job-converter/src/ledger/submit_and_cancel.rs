@@ -14,7 +14,7 @@ use crate::metrics;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::prepared_work::PreparedWork;
-use crate::work::{Runner, parse_work_id};
+use crate::work::{Runner, Work, parse_work_id, published_entries};
 
 /// A runner token and the number of open jobs that use it.
 pub struct RunnerUse {
@@ -91,11 +91,17 @@ impl Ledger {
             row,
             view,
             demand,
+            account,
         } = prepared;
         metrics::count_submission(work.kind());
         batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
-        for (id, entry) in demand {
-            batch.publish(DEMAND, "", id.as_str(), &entry);
+        let known = Some(self.shared.accounts.of_user(&work.user, &mut batch.rows));
+        if account == known {
+            for (id, entry) in demand {
+                batch.publish(DEMAND, "", id.as_str(), &entry);
+            }
+        } else {
+            self.publish_demand(&work, batch);
         }
         if let Some(job) = work.job() {
             let runner = job.runner.clone();
@@ -111,6 +117,17 @@ impl Ledger {
         }
         work.begin_processors(&self.last_hosts, moment);
         self.works.insert(work.uuid, Box::new(work));
+    }
+
+    /// Publishes the demand of new work, if its user got a number since the work was prepared.
+    fn publish_demand(&self, work: &Work, batch: &mut Batch<Rows>) {
+        let grace_ms = self.shared.settings.stop_grace_ms;
+        for slot in 0..work.slots.len() {
+            if let Some(mut entry) = published_entries::demand(work, slot, 0, grace_ms) {
+                self.shared.accounts.add_to(&mut entry, &mut batch.rows);
+                batch.publish(DEMAND, "", entry.work.as_str(), &entry);
+            }
+        }
     }
 
     fn add_runner_use(&mut self, runner: &Runner, batch: &mut Batch<Rows>) {

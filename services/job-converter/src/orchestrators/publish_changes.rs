@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::published_entries::{self, Faults};
 use super::{OrchestratorRecord, Orchestrators, WORK_KEY_PREFIX};
+use crate::accounts::Accounts;
 use crate::store::Rows;
 
 /// State of the service that published entries depend on.
@@ -19,6 +20,7 @@ pub struct RefreshContext<'a> {
     /// Whether the first update of `allocations` has arrived. Allocations are unknown before.
     pub synced: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
+    pub accounts: &'a Accounts,
     pub stop_grace_ms: u64,
 }
 
@@ -108,7 +110,10 @@ impl Orchestrators {
         let demand =
             published_entries::demand_entry(work, &known.entry, moment.monotonic_ms, grace_ms);
         match demand.filter(|_| is_open) {
-            Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
+            Some(mut demand) => {
+                context.accounts.add_to(&mut demand, &mut batch.rows);
+                batch.publish(DEMAND, "", work.id.as_str(), &demand);
+            }
             None => batch.withdraw(DEMAND, "", work.id.as_str()),
         }
         if context.synced {

@@ -106,6 +106,7 @@ fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
         stop_grace_ms,
         traceparent: None,
         within: None,
+        account: None,
     })
 }
 

@@ -4,6 +4,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::accounts::{self, StoredAccount};
 use super::applications::{self, ApplicationRow, ApplicationTaskRow};
 use super::idempotency_keys::KeyRow;
 use super::past_allocations::{self, PastRow};
@@ -102,6 +103,7 @@ pub struct StoredBackoff {
 
 /// All rows, read in one transaction.
 pub struct Stored {
+    pub accounts: Vec<StoredAccount>,
     pub runners: Vec<RunnerRow>,
     pub open: Vec<OpenRow>,
     pub final_works: Vec<FinalRow>,
@@ -123,6 +125,7 @@ pub struct Stored {
 /// Loads all rows that a term needs.
 pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     Ok(Stored {
+        accounts: accounts::load_all(tx).await?,
         runners: load_runners(tx).await?,
         open: load_open_works(tx).await?,
         final_works: load_final_works(tx).await?,

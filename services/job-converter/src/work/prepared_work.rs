@@ -9,6 +9,7 @@ use hayward_job_converter_api::submission::{
 use hayward_job_converter_domain::{JobUsage, TaskRunners, TaskTable};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::Problem;
+use hayward_vocabulary::launch::LaunchAccount;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -33,6 +34,8 @@ pub struct Origin {
     pub at: Timestamp,
     pub traceparent: Option<String>,
     pub stop_grace_ms: u64,
+    /// Account of the user, if the user has a number.
+    pub account: Option<LaunchAccount>,
 }
 
 #[cfg(test)]
@@ -46,6 +49,7 @@ impl Origin {
             at: Timestamp::from_unix_ms(0),
             traceparent: None,
             stop_grace_ms: 0,
+            account: None,
         }
     }
 }
@@ -56,6 +60,8 @@ pub struct PreparedWork {
     pub row: WorkRow,
     pub view: Box<RawValue>,
     pub demand: Vec<(WorkId, Box<RawValue>)>,
+    /// Account in the demand.
+    pub account: Option<LaunchAccount>,
 }
 
 impl Work {
@@ -145,7 +151,10 @@ pub fn prepare(
     let work = Work::new(WorkId::from_uuid(kind, uuid), uuid, origin, spec);
     let mut demand = Vec::with_capacity(work.slots.len());
     for slot in 0..work.slots.len() {
-        if let Some(entry) = published_entries::demand(&work, slot, 0, origin.stop_grace_ms) {
+        if let Some(mut entry) = published_entries::demand(&work, slot, 0, origin.stop_grace_ms) {
+            if let Some(launch) = &mut entry.launch {
+                launch.account.clone_from(&origin.account);
+            }
             demand.push((entry.work.clone(), to_raw_json(&entry)?));
         }
     }
@@ -165,6 +174,7 @@ pub fn prepare(
         work,
         row,
         demand,
+        account: origin.account.clone(),
     })
 }
 

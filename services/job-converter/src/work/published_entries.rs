@@ -157,6 +157,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             stop_grace_ms: process_grace_ms(&job.submission, stop_grace_ms),
             traceparent,
             within: None,
+            account: None,
         }),
         WorkSpec::Service(service) => Some(Launch {
             program: program(
@@ -168,6 +169,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             stop_grace_ms,
             traceparent,
             within: None,
+            account: None,
         }),
         WorkSpec::Reservation(_) => None,
     }

@@ -358,6 +358,7 @@ pub fn desired_entry(name: &str, program: Program, stop_grace_ms: u64) -> Desire
             stop_grace_ms,
             traceparent: None,
             within: None,
+            account: None,
         },
     }
 }

@@ -73,6 +73,7 @@ impl WorkerPools {
             stop_grace_ms: spec.stop_grace_ms.unwrap_or(DEFAULT_STOP_GRACE_MS),
             traceparent: None,
             within: None,
+            account: None,
         })
     }
 }

@@ -114,6 +114,7 @@ fn new_demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry 
         stop_grace_ms: 1_000,
         traceparent: None,
         within: None,
+        account: None,
     };
     let single = kind != WorkKind::Job;
     DemandEntry {

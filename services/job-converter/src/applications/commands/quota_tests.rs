@@ -10,6 +10,7 @@ use hayward_vocabulary::{Size, Timestamp};
 
 use super::super::application_record::Program;
 use super::*;
+use crate::accounts::Accounts;
 use crate::config::Settings;
 use crate::store::applications::{ApplicationRow, ApplicationTaskRow};
 
@@ -136,7 +137,12 @@ fn restored_applications_count_against_the_quota() {
     let mut before = Applications::new(&settings());
     add_application(&mut before, "ann", "gang", 2).unwrap();
     let mut batch = Batch::default();
-    before.run(&BTreeMap::new(), &moment(), &mut batch);
+    before.run(
+        &BTreeMap::new(),
+        &Accounts::default(),
+        &moment(),
+        &mut batch,
+    );
     let heads: Vec<ApplicationRow> = batch.rows.applications;
     assert_eq!(heads.len(), 1);
     let tasks: Vec<ApplicationTaskRow> = batch.rows.application_tasks;

@@ -263,6 +263,7 @@ mod tests {
                 stop_grace_ms: 1,
                 traceparent: None,
                 within: None,
+                account: None,
             },
         }
     }

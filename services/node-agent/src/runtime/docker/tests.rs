@@ -110,6 +110,7 @@ impl Fixture {
                 stop_grace_ms: 1,
                 traceparent: None,
                 within: None,
+                account: None,
             },
         };
         let _runtime_guard = self.agent.as_ref().unwrap().enter();
