@@ -1,5 +1,6 @@
 //! The decisions of the node agent as pure functions:
 //!
+//! - [`account_choice`]: the account that a program runs as.
 //! - [`reconcile`]: what to start, stop and forget.
 //! - [`journal_recovery`]: what a journal proves after a crash.
 //! - [`lease`]: how long leased work may run.
@@ -10,6 +11,7 @@
 //!
 //! The functions read no clock, file or process. Times are milliseconds of a monotonic clock.
 
+pub mod account_choice;
 pub mod fault_attribution;
 pub mod journal_recovery;
 pub mod lease;
