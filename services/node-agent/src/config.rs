@@ -5,7 +5,7 @@ mod container_engine;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::run_as::{Accounts, AgentAccount};
+use crate::run_as::{AccountSettings, Accounts, AgentAccount, RunAs};
 use anyhow::Context as _;
 use hayward_node_agent_domain::NodeFault;
 use hayward_service::config::LogFormat;
@@ -64,11 +64,32 @@ pub struct Settings {
     /// Cgroup below which cgroups of containers are created; `none` to disable them. Default: the
     /// cgroup of the agent.
     pub cgroup_root: Option<String>,
+    /// Account of work: `auto` (the system user of the same name if it is allowed, else the number
+    /// of the user in the range), `system`, `range`, `fixed` or `agent`. Default: `fixed` with
+    /// `run_as_uid`, else `auto` if the agent is root, else `agent`, its own account (TC-21).
+    #[schemars(with = "Option<String>")]
+    pub run_as: Option<RunAs>,
+    /// Smallest user id of users without a system account: the account of a user is this number
+    /// plus that of the user. Default 1,900,000,000 (TC-22).
+    pub run_as_range_first: u32,
+    /// Count of user ids from `run_as_range_first` on. Default 65,536; the last 256 are Hayward's
+    /// own (TC-22).
+    pub run_as_range_size: u32,
+    /// Work runs under no system user with a user id or group id below this. Default 1,000, and at
+    /// least that (TC-23).
+    pub least_uid: u32,
+    /// Groups of system users that work does not have. The default groups let their members become
+    /// root (TC-24).
+    pub never_groups: Vec<String>,
+    /// Allows two users in `run_as_users` with one account. Default false (TC-21).
+    pub shared_accounts: bool,
+    /// Directory with home directories of users without a system account; they are made with mode
+    /// 0700. Default none: the directory of the container (TC-24).
+    pub home_root: Option<PathBuf>,
     /// System accounts of users, such as `ada=alice,ben=2001:2001`: an account name, or a user id
     /// with an optional group id. Default none (S16).
     pub run_as_users: String,
-    /// User id of all other work. Default: 65534, which owns nothing, if the agent is root; else
-    /// the account of the agent. Work never runs as root.
+    /// User id of all other work with `run_as: fixed`. Default none. Work never runs as root.
     pub run_as_uid: Option<u32>,
     /// Group id of that work. Default: as for `run_as_uid`.
     pub run_as_gid: Option<u32>,
@@ -138,6 +159,7 @@ pub enum RuntimeKind {
 
 impl Default for Settings {
     fn default() -> Self {
+        let accounts = AccountSettings::default();
         Self {
             node: String::new(),
             token_file: None,
@@ -158,6 +180,13 @@ impl Default for Settings {
             quiesce_disk_bytes: 512 << 20,
             quiesce_memory_pressure_percent: 50,
             cgroup_root: None,
+            run_as: None,
+            run_as_range_first: accounts.range_first,
+            run_as_range_size: accounts.range_size,
+            least_uid: accounts.least_uid,
+            never_groups: accounts.never_groups,
+            shared_accounts: false,
+            home_root: None,
             run_as_users: String::new(),
             run_as_uid: None,
             run_as_gid: None,
@@ -224,9 +253,18 @@ impl Settings {
     pub fn accounts(&self) -> anyhow::Result<Accounts> {
         Accounts::new(
             AgentAccount::current(),
-            &self.run_as_users,
-            self.run_as_uid,
-            self.run_as_gid,
+            &AccountSettings {
+                run_as: self.run_as,
+                users: self.run_as_users.clone(),
+                uid: self.run_as_uid,
+                gid: self.run_as_gid,
+                range_first: self.run_as_range_first,
+                range_size: self.run_as_range_size,
+                least_uid: self.least_uid,
+                never_groups: self.never_groups.clone(),
+                shared_accounts: self.shared_accounts,
+                home_root: self.home_root.clone(),
+            },
         )
     }
 

@@ -36,7 +36,6 @@ mod output_tail;
 mod process_identity;
 mod report;
 mod run_as;
-mod runner_account;
 mod runtime;
 mod supervisor;
 mod tasks;
@@ -301,7 +300,10 @@ fn create_runtime(
     let state_dir = std::path::absolute(state_dir)?;
     let accounts = settings.accounts()?;
     if accounts.uses_agent_account() {
-        tracing::warn!("work runs as the agent's own account, because the agent is not root");
+        tracing::warn!(
+            "everybody's work runs as the agent's own account, because the agent is not root: any \
+             user's task here can read the node's credential and the files of all others"
+        );
     }
     let docker = settings.docker(&state_dir, &accounts)?;
     let boot_id = process_identity::boot_id();

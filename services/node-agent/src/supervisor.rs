@@ -11,6 +11,7 @@
 //! - Exclusive work neither starts nor runs without a lease, even without an agent.
 
 mod container_files;
+mod further_groups;
 mod kill_retry;
 mod launchers;
 mod lease_watch;
@@ -257,8 +258,7 @@ impl Supervisor<'_> {
         let runner = OwnProgram {
             argv: &self.spec.argv,
             environment: &self.spec.environment,
-            uid: self.spec.runner_uid.or(self.spec.uid),
-            gid: self.spec.runner_uid.or(self.spec.gid),
+            account: self.spec.runner_account(),
         };
         let launchers = Launchers::new(&self.spec, near, stdout)?;
         let runner = runner.spawn(streams)?;

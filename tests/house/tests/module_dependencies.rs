@@ -57,8 +57,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
     CrateLayers {
         package: "hayward-node-agent",
         rows: &[
-            "atomic_files backoff checksum credentials fault_points log_segments run_as \
-             runner_account",
+            "atomic_files backoff checksum credentials fault_points log_segments run_as",
             "cgroups desired_set lease process_identity",
             "journal container_processes node_resources launcher",
             "tasks",

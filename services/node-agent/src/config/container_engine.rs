@@ -102,10 +102,10 @@ fn check_mount(mount: &str, socket: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::AgentAccount;
+    use crate::run_as::tests::root_accounts;
 
     fn docker_settings(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
-        let accounts = Accounts::new(AgentAccount { uid: 0, gid: 0 }, "", None, None)?;
+        let accounts = root_accounts("");
         settings.docker(Path::new("/s"), &accounts)
     }
 

@@ -31,15 +31,14 @@ use crate::cgroups::slot_groups::{SlotGroups, SlotLimits};
 use crate::container_processes::{self, MARK};
 use crate::fault_points::{self, Point};
 use crate::log_segments;
-use crate::run_as::{Account, Accounts};
-use crate::runner_account::runner_uid;
+use crate::run_as::{Account, Accounts, prepare_home};
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{atomic_files, lease, tasks};
 
 /// Variables that every container inherits from the environment of the agent (S17).
 const INHERITED_VARIABLES: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
 /// Variables that a container inherits only if it runs under the account of the agent (S17).
-const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
+const ACCOUNT_VARIABLES: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"];
 
 /// Maximum number of attempts to lock the state directory, and the pause between two of them.
 const MAX_LOCK_ATTEMPTS: u32 = 100;
@@ -112,15 +111,15 @@ impl Processes {
     }
 
     /// Creates the directory of the container, which must not exist, and writes the order there.
-    fn prepare(&self, container: &Container) -> io::Result<PathBuf> {
+    fn prepare(&self, container: &Container, account: Option<&Account>) -> io::Result<PathBuf> {
         let settings = &self.0.settings;
         let dir = self.container_dir(&container.id);
         fs::DirBuilder::new().mode(0o711).create(&dir)?;
         let work_dir = dir.join("work");
         fs::DirBuilder::new().mode(0o700).create(&work_dir)?;
         let Container { size, launch, .. } = container;
-        let account = settings.accounts.for_user(&container.user);
         let (uid, gid) = account.map(|account| (account.uid, account.gid)).unzip();
+        let further_groups = account.map_or_else(Vec::new, |it| it.further_groups.clone());
         std::os::unix::fs::chown(&work_dir, uid, gid)?;
         let groups = self.create_groups(container, uid)?;
         let (argv, variables) = self.program_and_variables(container)?;
@@ -144,7 +143,8 @@ impl Processes {
             output_limit_bytes: settings.output_limit_bytes,
             uid,
             gid,
-            runner_uid: runner_uid(),
+            runner_uid: settings.accounts.runner_uid(),
+            further_groups,
             processes_limit: settings.account_processes_limit(uid),
             boot_id: settings.boot_id.clone(),
             groups: groups.runner,
@@ -340,14 +340,18 @@ fn base_environment(account: Option<&Account>, work_dir: &Path) -> BTreeMap<Stri
     let Some(account) = account else {
         return environment;
     };
-    let home = account.home.as_deref().filter(|home| home.is_dir());
-    let home = home.unwrap_or(work_dir).display().to_string();
-    environment.insert("HOME".to_owned(), home);
-    for name in ["USER", "LOGNAME"] {
-        if let Some(account) = &account.name {
-            environment.insert(name.to_owned(), account.clone());
-        }
-    }
+    let home = prepare_home(account, work_dir).display().to_string();
+    let shell = account.shell.as_ref().map(|it| it.display().to_string());
+    let variables = [
+        ("HOME", Some(home)),
+        ("USER", account.name.clone()),
+        ("LOGNAME", account.name.clone()),
+        ("SHELL", shell),
+    ];
+    let present = variables
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    environment.extend(present);
     environment
 }
 
@@ -399,7 +403,15 @@ impl Runtime for Processes {
         let runtime = self.clone();
         tokio::spawn(async move {
             fault_points::pass(Point::FolderBefore);
-            match runtime.prepare(&container) {
+            let accounts = &runtime.0.settings.accounts;
+            let account = match accounts.choose(&container.user, &container.launch) {
+                Ok(account) => account,
+                Err(exit) => {
+                    let refused = Event::Ended(exit);
+                    return runtime.send_event(&id, incarnation, refused).await;
+                }
+            };
+            match runtime.prepare(&container, account.as_ref()) {
                 Ok(dir) => runtime.supervise(id, incarnation, dir).await,
                 Err(error) => {
                     let message = format!("its directory cannot be prepared: {error}");

@@ -35,6 +35,9 @@ pub struct LaunchSpec {
     /// User and group id of the task runner, if its account is not that of the programs.
     #[serde(default)]
     pub runner_uid: Option<u32>,
+    /// Groups of the account besides its primary group.
+    #[serde(default)]
+    pub further_groups: Vec<u32>,
     /// Paths of the cgroups to join.
     pub groups: Vec<PathBuf>,
     /// Cgroups of each slot of a task runner. Empty if its launchers stay in `groups`.
@@ -60,6 +63,38 @@ pub struct LaunchSpec {
     /// Path of the lease file of the node, for exclusive work.
     #[serde(default)]
     pub lease: Option<PathBuf>,
+}
+
+/// Account of a process. `None` is the account of the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessAccount {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// Groups besides the primary group.
+    pub further_groups: Vec<u32>,
+}
+
+impl LaunchSpec {
+    /// Returns the account of the programs of the user.
+    pub fn account(&self) -> ProcessAccount {
+        ProcessAccount {
+            uid: self.uid,
+            gid: self.gid,
+            further_groups: self.further_groups.clone(),
+        }
+    }
+
+    /// Returns the account of the task runner.
+    pub fn runner_account(&self) -> ProcessAccount {
+        match self.runner_uid {
+            None => self.account(),
+            uid => ProcessAccount {
+                uid,
+                gid: uid,
+                further_groups: Vec::new(),
+            },
+        }
+    }
 }
 
 /// Record that the program has started.

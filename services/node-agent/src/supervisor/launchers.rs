@@ -11,6 +11,7 @@ use std::process::Child;
 use nix::unistd::Pid;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::container_files::ProcessAccount;
 use super::spawn::{OwnProgram, Streams};
 use super::{LaunchSpec, to_pid};
 use crate::cgroups;
@@ -24,8 +25,7 @@ pub struct Launchers {
     context: LauncherContext,
     /// Cgroups of each slot.
     groups: Vec<Vec<PathBuf>>,
-    uid: Option<u32>,
-    gid: Option<u32>,
+    account: ProcessAccount,
     /// Socket to the runner.
     runner: UnixStream,
     /// Output of the container.
@@ -61,8 +61,7 @@ impl Launchers {
             argv,
             context,
             groups: spec.slot_groups.clone(),
-            uid: spec.uid,
-            gid: spec.gid,
+            account: spec.account(),
             runner,
             output,
             slot_count: assignment.threads as usize,
@@ -94,8 +93,7 @@ impl Launchers {
         let program = OwnProgram {
             argv: &self.argv,
             environment: &self.context.environment,
-            uid: self.uid,
-            gid: self.gid,
+            account: self.account.clone(),
         };
         let streams = Streams {
             stdin: OwnedFd::from(far).into(),

@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use super::LaunchSpec;
+use super::container_files::{LaunchSpec, ProcessAccount};
+use super::further_groups;
 
 pub struct Streams {
     pub stdin: Stdio,
@@ -19,8 +20,7 @@ pub struct Streams {
 pub struct OwnProgram<'a> {
     pub argv: &'a [String],
     pub environment: &'a BTreeMap<String, String>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
+    pub account: ProcessAccount,
 }
 
 impl OwnProgram<'_> {
@@ -35,7 +35,7 @@ impl OwnProgram<'_> {
             .args(arguments)
             .env_clear()
             .envs(self.environment);
-        spawn(command, streams, self.uid, self.gid)
+        spawn(command, streams, &self.account)
     }
 }
 
@@ -47,7 +47,7 @@ pub fn spawn_program(spec: &LaunchSpec, streams: Streams) -> io::Result<Child> {
     if !spec.own_directory {
         command.current_dir(&spec.working_directory);
     }
-    spawn(command, streams, spec.uid, spec.gid)
+    spawn(command, streams, &spec.account())
 }
 
 fn split(argv: &[String]) -> io::Result<(&String, &[String])> {
@@ -55,22 +55,11 @@ fn split(argv: &[String]) -> io::Result<(&String, &[String])> {
         .ok_or_else(|| io::Error::other("the argument vector is empty"))
 }
 
-fn spawn(
-    mut command: Command,
-    streams: Streams,
-    uid: Option<u32>,
-    gid: Option<u32>,
-) -> io::Result<Child> {
+fn spawn(mut command: Command, streams: Streams, account: &ProcessAccount) -> io::Result<Child> {
     command
         .stdin(streams.stdin)
         .stdout(streams.stdout)
         .stderr(streams.stderr)
         .process_group(0);
-    if let Some(gid) = gid {
-        command.gid(gid);
-    }
-    if let Some(uid) = uid {
-        command.uid(uid);
-    }
-    command.spawn()
+    further_groups::spawn(&mut command, account)
 }

@@ -11,7 +11,7 @@ use crate::fake_control_plane::{
     ControlPlaneState, FakeControlPlane, desired_entry, id, shell, wait_for,
 };
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
         eprintln!("skipped: only root can run programs under other accounts");
@@ -20,7 +20,7 @@ fn is_root() -> bool {
 }
 
 /// Runs a container to its end, and parses its output lines as `name=value`.
-async fn run_and_parse(
+pub async fn run_and_parse(
     control: &FakeControlPlane,
     entry: DesiredEntry,
 ) -> BTreeMap<String, String> {
@@ -134,6 +134,7 @@ async fn the_environment_of_the_agent_is_not_passed_on() {
         "HOME",
         "USER",
         "LOGNAME",
+        "SHELL",
         "TMPDIR",
         "COLOUR",
         "HAYWARD_ALLOCATION",

@@ -5,6 +5,7 @@
     reason = "a test that cannot go on should end here"
 )]
 
+mod accounts;
 mod agent_process;
 mod container_engine;
 mod container_engine_limits;

@@ -99,8 +99,7 @@ impl Docker {
             argv,
             image,
         } = launch;
-        let body = container_spec::create_body(container, argv, image, &self.0.settings)
-            .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
+        let body = container_spec::create_body(container, argv, image, &self.0.settings)?;
         // Another node may permit the mount, so the work is not at fault.
         mounts::check_permitted(image, &self.0.settings)
             .map_err(|message| exit_with_code(ExitCause::Node, NOT_OFFERED, message))?;

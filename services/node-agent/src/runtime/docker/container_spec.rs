@@ -15,7 +15,7 @@ use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
 };
 use hayward_vocabulary::launch::MIN_USER_ID;
-use hayward_vocabulary::{AllocationId, ContainerForm, UserName};
+use hayward_vocabulary::{AllocationId, ContainerForm, Exit, ExitCause};
 
 use super::mounts;
 use crate::run_as::Accounts;
@@ -75,15 +75,16 @@ pub fn is_ours(
 /// Returns the request that creates a container.
 ///
 /// # Errors
-/// Returns a message for the user if the submission is invalid.
+/// Returns the end of the container if the submission is invalid or has no account here.
 pub fn create_body(
     container: &Container,
     argv: &[String],
     form: &ContainerForm,
     settings: &SpecSettings,
-) -> Result<ContainerCreateBody, String> {
+) -> Result<ContainerCreateBody, Exit> {
     let [program, arguments @ ..] = argv else {
-        return Err("the argument vector is empty".to_owned());
+        let message = "the argument vector is empty";
+        return Err(Exit::of(ExitCause::LaunchFailed, message));
     };
     let labels = [
         (NODE, settings.node.clone()),
@@ -98,7 +99,7 @@ pub fn create_body(
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
         env: Some(environment_variables(container)),
-        user: Some(resolve_account(&container.user, form, settings)?),
+        user: Some(resolve_account(container, form, settings)?),
         working_dir: container.launch.working_directory.clone(),
         labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
         host_config: Some(host_config(container, form, settings)),
@@ -162,35 +163,55 @@ fn environment_variables(container: &Container) -> Vec<String> {
 
 /// Returns the account that the container runs under, as `uid:gid`. The first of these applies: the
 /// account that the user is mapped to, the account of the settings, the account of the submission,
-/// [`DEFAULT_UID`]. With mounts, the submission may not choose the account (S16).
+/// the account that other programs of the user have here, [`DEFAULT_UID`]. With mounts, the
+/// submission may not choose the account (S16).
 fn resolve_account(
-    user: &UserName,
+    container: &Container,
     form: &ContainerForm,
     settings: &SpecSettings,
-) -> Result<String, String> {
-    let choose = |kind: &str, fixed: Option<u32>, requested: Option<u32>| match (fixed, requested) {
-        (Some(fixed), Some(requested)) if fixed != requested => Err(format!(
-            "this node runs containers as {kind} {fixed}, not as {requested}"
-        )),
-        (fixed, requested) => Ok(fixed.or(requested)),
+) -> Result<String, Exit> {
+    let ids = if let Some(account) = settings.accounts.mapped_account(&container.user) {
+        required(form, account.uid, Some(account.gid))
+    } else if let Some(uid) = settings.uid {
+        required(form, uid, settings.gid)
+    } else if form.mounts.is_empty() && form.uid.is_some() {
+        Ok((form.uid.unwrap_or(DEFAULT_UID), form.gid))
+    } else {
+        let chosen = settings
+            .accounts
+            .choose(&container.user, &container.launch)?;
+        let (uid, gid) = chosen.map_or((DEFAULT_UID, DEFAULT_UID), |it| (it.uid, it.gid));
+        let free_gid = form.gid.filter(|_| form.mounts.is_empty());
+        required(form, uid, free_gid.or(Some(gid)))
     };
-    let account = settings.accounts.mapped_account(user);
-    let unmapped_with_mounts =
-        account.is_none() && settings.uid.is_none() && !form.mounts.is_empty();
-    let (fixed_uid, fixed_gid) = match account {
-        Some(account) => (Some(account.uid), Some(account.gid)),
-        None if unmapped_with_mounts => (Some(DEFAULT_UID), Some(DEFAULT_UID)),
-        None => (settings.uid, settings.gid),
-    };
-    let uid = choose("user", fixed_uid, form.uid)?.unwrap_or(DEFAULT_UID);
-    let gid = choose("group", fixed_gid, form.gid)?.unwrap_or(uid);
+    let (uid, gid) = ids.map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
+    let gid = gid.unwrap_or(uid);
     if uid < MIN_USER_ID || gid < MIN_USER_ID {
-        return Err(format!(
+        let message = format!(
             "work may not run with a user or group below {MIN_USER_ID}, but it would run as \
             {uid}:{gid}"
-        ));
+        );
+        return Err(Exit::of(ExitCause::LaunchFailed, message));
     }
     Ok(format!("{uid}:{gid}"))
+}
+
+/// Refuses a submission that requests another account than the one that it has to have.
+fn required(
+    form: &ContainerForm,
+    uid: u32,
+    gid: Option<u32>,
+) -> Result<(u32, Option<u32>), String> {
+    for (kind, own, requested) in [("user", Some(uid), form.uid), ("group", gid, form.gid)] {
+        if let (Some(own), Some(requested)) = (own, requested)
+            && own != requested
+        {
+            return Err(format!(
+                "this node runs containers as {kind} {own}, not as {requested}"
+            ));
+        }
+    }
+    Ok((uid, gid.or(form.gid)))
 }
 
 fn to_i64(amount: u64) -> i64 {
@@ -211,9 +232,7 @@ mod tests {
     use hayward_vocabulary::{Launch, Program, Size};
 
     use super::*;
-    use crate::run_as::AgentAccount;
-
-    const ROOT: AgentAccount = AgentAccount { uid: 0, gid: 0 };
+    use crate::run_as::tests::root_accounts;
 
     fn settings() -> SpecSettings {
         SpecSettings {
@@ -226,7 +245,7 @@ mod tests {
             mountable: Vec::new(),
             socket: "/run/x.sock".into(),
             state_dir: "/state".into(),
-            accounts: Accounts::new(ROOT, "ada=4001:4002", None, None).unwrap(),
+            accounts: root_accounts("ada=4001:4002"),
             processes_limit: 64,
             output_limit_bytes: 1000,
         }
@@ -271,7 +290,7 @@ mod tests {
     #[test]
     fn containers_never_run_under_a_system_account() {
         let account_of = |form: &ContainerForm, settings: &SpecSettings| {
-            resolve_account(&"ben".parse().unwrap(), form, settings)
+            resolve_account(&container(), form, settings)
         };
         for (uid, gid) in [(Some(0), None), (Some(999), None), (Some(1000), Some(0))] {
             assert!(
@@ -293,7 +312,10 @@ mod tests {
 
     #[test]
     fn users_are_mapped_to_accounts_in_containers() {
-        let ada = "ada".parse().unwrap();
+        let ada = Container {
+            user: "ada".parse().unwrap(),
+            ..container()
+        };
         let fixed_uid = SpecSettings {
             uid: Some(3000),
             ..settings()
@@ -322,7 +344,7 @@ mod tests {
             mounts: vec![mount.clone()],
             ..form(uid, None)
         };
-        let ben = "ben".parse().unwrap();
+        let ben = container();
         assert_eq!(
             resolve_account(&ben, &form_with_mount(None), &settings()).unwrap(),
             "65534:65534"

@@ -59,7 +59,7 @@ fn check_mount(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::{Accounts, AgentAccount};
+    use crate::run_as::tests::root_accounts;
 
     #[test]
     fn only_permitted_directories_are_mounted_after_resolving_links() {
@@ -71,11 +71,10 @@ mod tests {
         std::fs::write(path("srv/file"), "").unwrap();
         std::os::unix::fs::symlink(path("other"), path("srv/out")).unwrap();
         std::os::unix::fs::symlink(path("srv/data"), path("srv/in")).unwrap();
-        let root = AgentAccount { uid: 0, gid: 0 };
         let settings = |mountable: &[&str]| SpecSettings {
             node: "n".into(),
             owner: "o".into(),
-            accounts: Accounts::new(root, "", None, None).unwrap(),
+            accounts: root_accounts(""),
             uid: None,
             gid: None,
             network: "none".into(),

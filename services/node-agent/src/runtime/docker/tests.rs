@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::container_lifecycle::RUNTIME_DOWN;
 use super::*;
-use crate::run_as::AgentAccount;
+use crate::run_as::tests::root_accounts;
 use crate::runtime::Container;
 use fake_engine::{Behaviour, FakeEngine, PID, Registry, Stage};
 
@@ -33,7 +33,7 @@ fn settings(dir: &Path) -> DockerSettings {
         network: "bridge".into(),
         mounts: Vec::new(),
         mountable: Vec::new(),
-        accounts: Accounts::new(AgentAccount { uid: 0, gid: 0 }, "", None, None).unwrap(),
+        accounts: root_accounts(""),
         registries: vec!["listed.example".into()],
         uid: None,
         gid: None,
