@@ -335,6 +335,10 @@ impl Restarts {
     }
 }
 
+/// Warning of a fleet that is not started by root (TC-36).
+const SHARED_ACCOUNT: &str = "Everybody's work runs as your own account: any user's task can read \
+                              your files and those of others, and act for the nodes.";
+
 fn greeting(local_fleet: &LocalFleet) -> String {
     let nodes: Vec<&str> = local_fleet
         .agents
@@ -369,6 +373,9 @@ or with curl:
 Ctrl-C stops everything.",
         user = std::env::var("USER").unwrap_or_else(|_| "me".into()),
     );
+    if !nix::unistd::geteuid().is_root() {
+        let _ = write!(text, "\n\n{SHARED_ACCOUNT}");
+    }
     text
 }
 

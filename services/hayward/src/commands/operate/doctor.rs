@@ -7,6 +7,7 @@ mod advice;
 mod collect;
 mod evaluate;
 mod facts;
+mod identity;
 mod render;
 
 use std::process::ExitCode;

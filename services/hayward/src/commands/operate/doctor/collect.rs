@@ -20,6 +20,7 @@ use super::facts::{
     BlockedNode, Disk, Fact, Facts, Lag, NodeFacts, NodeProblem, Replica, ServiceFacts,
     UnhealthyNode, WaitingWork,
 };
+use super::identity::{SharedAccountNode, shared_account};
 use crate::connection::pages::{self, PageFields};
 use crate::connection::work_routes::route_of_work;
 use crate::connection::{Role, Service, Session};
@@ -252,6 +253,13 @@ pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
             }
         };
         *count += 1;
+        let account = shared_account(&entry.labels);
+        facts
+            .shared_accounts
+            .extend(account.map(|account| SharedAccountNode {
+                node: entry.node.to_string(),
+                account,
+            }));
         facts.varied_off += u64::from(!entry.schedulable);
         facts.drains += u64::from(node.drain_state.is_some());
         let mut add_problem = |problem, detail: String| {

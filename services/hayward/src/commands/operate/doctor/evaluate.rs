@@ -10,8 +10,8 @@ use hayward_service::health::Status;
 use hayward_service::invariants::{RuleResult, RuleStatus};
 use serde::Serialize;
 
-use super::advice;
 use super::facts::{Fact, Facts, NodeProblem, ServiceFacts, UnhealthyNode};
+use super::{advice, identity};
 use crate::output::format::{format_bytes, format_count, format_duration};
 
 /// Maximum clock difference in milliseconds. A larger difference is a finding, because it confuses
@@ -70,6 +70,8 @@ pub enum Kind {
     Node,
     Disk,
     Waiting,
+    /// Users share an account on a node.
+    Identity,
     Insecure,
 }
 
@@ -94,6 +96,7 @@ pub fn evaluate_facts(facts: &Facts) -> Vec<Finding> {
     findings.extend(version_finding(&facts.services));
     findings.extend(insecure_mode_finding(&facts.services));
     findings.extend(node_findings(facts));
+    findings.extend(identity_findings(facts));
     findings.extend(unread_list_findings(facts));
     findings.extend(waiting_finding(facts));
     findings.extend(disk_finding(facts));
@@ -377,6 +380,15 @@ fn node_problem_findings(problem: NodeProblem, nodes: &[&UnhealthyNode]) -> Vec<
         new_finding(Kind::Node, &it.node, description, remedy)
     };
     nodes.iter().map(node_finding).collect()
+}
+
+/// Reports nodes on which users share an account. (TC-26)
+fn identity_findings(facts: &Facts) -> Vec<Finding> {
+    let nodes = facts.nodes.as_ref().map(|it| it.shared_accounts.as_slice());
+    identity::problems(nodes.unwrap_or_default(), MAX_SEPARATE_FINDINGS)
+        .into_iter()
+        .map(|it| new_finding(Kind::Identity, &it.node, it.description, it.action))
+        .collect()
 }
 
 /// Returns the description of a node problem, and its remedy.

@@ -6,6 +6,8 @@ use hayward_service::invariants::Invariants;
 use hayward_vocabulary::Timestamp;
 use serde::Serialize;
 
+use super::identity::SharedAccountNode;
+
 /// A fact, or the reason why it could not be read.
 pub type Fact<T> = Result<T, String>;
 
@@ -89,6 +91,9 @@ pub struct NodeFacts {
     /// Nodes that need an operator.
     #[serde(rename = "unwell")]
     pub unhealthy: Vec<UnhealthyNode>,
+    /// Nodes on which users share an account.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared_accounts: Vec<SharedAccountNode>,
 }
 
 impl NodeFacts {

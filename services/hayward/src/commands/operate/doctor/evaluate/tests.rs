@@ -7,6 +7,7 @@ use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant_finding::Evidence;
 
 use super::super::facts::{BlockedNode, Disk, Lag, NodeFacts, Replica, UnhealthyNode, WaitingWork};
+use super::super::identity::{SharedAccount, SharedAccountNode};
 use super::super::render;
 use super::*;
 use crate::output::Renderer;
@@ -262,7 +263,7 @@ fn a_rule_is_a_finding_when_it_is_broken_or_unchecked_for_long() {
 }
 
 #[test]
-fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
+fn silent_publishers_versions_clocks_accounts_and_insecure_modes_are_findings() {
     let silent = [(Kind::StalePublication, "job-converter")];
     let stale = facts_with(|it| first_service(it).lags[0].stale = true);
     assert_findings("a stale follower", &stale, &silent);
@@ -281,6 +282,14 @@ fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
     });
     let expected = [(Kind::Insecure, "insecure modes")];
     assert_findings("an insecure mode", &insecure, &expected);
+    let shared = facts_with(|it| {
+        let nodes = it.nodes.as_mut().unwrap();
+        nodes.shared_accounts.push(SharedAccountNode {
+            node: "n1".to_owned(),
+            account: SharedAccount::Agent,
+        });
+    });
+    assert_findings("a shared account", &shared, &[(Kind::Identity, "n1")]);
 }
 
 #[test]
