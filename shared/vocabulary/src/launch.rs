@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::UserName;
+use crate::{Size, UserName};
 
 /// The program of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -121,6 +121,40 @@ pub struct Launch {
     /// from a service of the version before, or a worker of a pool (TC-22).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<LaunchAccount>,
+    /// Amounts that the node enforces. Absent: those of the allocation, because the launch is from
+    /// a service of the version before, or of a worker of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LaunchLimits>,
+}
+
+/// Requested amounts, which a node enforces exactly. The allocation may be charged with more,
+/// because shares are counted in quanta (TC-41).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaunchLimits {
+    /// Bytes. 0: not limited.
+    pub memory_bytes: u64,
+    /// Thousandths of a cpu. 0: not limited.
+    pub cpu_milli: u64,
+}
+
+impl LaunchLimits {
+    pub fn of(requested: &Size) -> Self {
+        Self {
+            memory_bytes: requested.memory_bytes,
+            cpu_milli: requested.cpu_milli,
+        }
+    }
+}
+
+impl Launch {
+    /// Returns the size that the node enforces for an allocation with this charge.
+    pub fn enforced_size(&self, charged: &Size) -> Size {
+        let mut size = charged.clone();
+        if let Some(limits) = self.limits {
+            (size.memory_bytes, size.cpu_milli) = (limits.memory_bytes, limits.cpu_milli);
+        }
+        size
+    }
 }
 
 /// User of a launch.
@@ -145,5 +179,27 @@ mod tests {
         ] {
             assert!(!is_plain_path(bad), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_node_enforces_what_was_requested_and_not_the_charge() {
+        let charged = Size::memory(1 << 30);
+        let mut launch = Launch {
+            program: Program::Command { argv: Vec::new() },
+            environment: BTreeMap::new(),
+            working_directory: None,
+            stop_grace_ms: 0,
+            traceparent: None,
+            within: None,
+            account: None,
+            limits: None,
+        };
+        assert_eq!(launch.enforced_size(&charged), charged);
+        let requested = Size {
+            cpu_milli: 500,
+            ..Size::memory(64 << 20)
+        };
+        launch.limits = Some(LaunchLimits::of(&requested));
+        assert_eq!(launch.enforced_size(&charged), requested);
     }
 }

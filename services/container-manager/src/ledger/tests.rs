@@ -53,6 +53,7 @@ fn allocation(number: usize) -> AllocationEntry {
             traceparent: None,
             within: None,
             account: None,
+            limits: None,
         }),
     }
 }

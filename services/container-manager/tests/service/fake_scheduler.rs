@@ -241,6 +241,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
             traceparent: None,
             within: None,
             account: None,
+            limits: None,
         }),
     }
 }

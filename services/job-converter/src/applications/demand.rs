@@ -11,6 +11,7 @@ use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_job_converter_application_protocol::messages::Termination;
 use hayward_job_converter_application_protocol::task::State;
 use hayward_job_converter_application_protocol::task_groups::TaskGroup;
+use hayward_vocabulary::launch::LaunchLimits;
 use hayward_vocabulary::{
     AllocationId, Apart, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
 };
@@ -79,7 +80,7 @@ pub fn task_entry(
     entry.part = Some(Part {
         replaces: placeholder.and_then(|it| record.allocation_of(it)).cloned(),
     });
-    entry.launch = task_launch(record, front, task, stop_grace_ms);
+    entry.launch = task_launch(record, front, task, &ask.size, stop_grace_ms);
     Some(entry)
 }
 
@@ -220,6 +221,7 @@ fn task_launch(
     record: &AppRecord,
     front: &frontend::Application,
     task: &TaskId,
+    size: &Size,
     stop_grace_ms: u64,
 ) -> Option<Launch> {
     let program = record.tasks.get(task)?.program.as_ref()?;
@@ -243,5 +245,6 @@ fn task_launch(
         traceparent: program.traceparent.clone(),
         within: None,
         account: None,
+        limits: Some(LaunchLimits::of(size)),
     })
 }

@@ -9,6 +9,7 @@ use hayward_job_converter_api::{DemandEntry, NOT_YET_CONSIDERED};
 use hayward_job_converter_domain::compute_demand;
 use hayward_job_converter_domain::orchestrator_maps::EndReason;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
+use hayward_vocabulary::launch::LaunchLimits;
 use hayward_vocabulary::{
     Launch, Orchestrated, Program, UserName, WhenUnreachable, WorkId, WorkKind,
 };
@@ -107,6 +108,7 @@ fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
         traceparent: None,
         within: None,
         account: None,
+        limits: Some(LaunchLimits::of(&entry.size())),
     })
 }
 

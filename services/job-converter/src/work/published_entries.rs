@@ -12,7 +12,7 @@ use hayward_job_converter_api::{
 use hayward_job_converter_domain::job_usage::Distribution;
 use hayward_job_converter_domain::{OpenWorkState, compute_demand};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
-use hayward_vocabulary::launch::{ENGINE, mount_resource};
+use hayward_vocabulary::launch::{ENGINE, LaunchLimits, mount_resource};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
@@ -158,6 +158,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             traceparent,
             within: None,
             account: None,
+            limits: Some(LaunchLimits::of(&work.size())),
         }),
         WorkSpec::Service(service) => Some(Launch {
             program: program(
@@ -170,6 +171,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             traceparent,
             within: None,
             account: None,
+            limits: Some(LaunchLimits::of(&work.size())),
         }),
         WorkSpec::Reservation(_) => None,
     }

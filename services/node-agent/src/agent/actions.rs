@@ -127,7 +127,7 @@ impl Agent {
             epoch: entry.epoch,
             work: entry.work.clone(),
             user: entry.user.clone(),
-            size: entry.size.clone(),
+            size: entry.launch.enforced_size(&entry.size),
             exclusive: entry.exclusive,
             launch: entry.launch.clone(),
         };

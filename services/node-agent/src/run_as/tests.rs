@@ -74,6 +74,7 @@ fn launch(user: &str, number: Option<u32>) -> Launch {
         traceparent: None,
         within: None,
         account: number.map(|number| hayward_vocabulary::launch::LaunchAccount { user, number }),
+        limits: None,
     }
 }
 

@@ -359,6 +359,7 @@ pub fn desired_entry(name: &str, program: Program, stop_grace_ms: u64) -> Desire
             traceparent: None,
             within: None,
             account: None,
+            limits: None,
         },
     }
 }

@@ -74,6 +74,7 @@ impl WorkerPools {
             traceparent: None,
             within: None,
             account: None,
+            limits: None,
         })
     }
 }

@@ -115,6 +115,7 @@ fn new_demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry 
         traceparent: None,
         within: None,
         account: None,
+        limits: None,
     };
     let single = kind != WorkKind::Job;
     DemandEntry {

@@ -283,6 +283,7 @@ mod tests {
                 traceparent: None,
                 within: None,
                 account: None,
+                limits: None,
             },
         }
     }

@@ -111,6 +111,7 @@ impl Fixture {
                 traceparent: None,
                 within: None,
                 account: None,
+                limits: None,
             },
         };
         let _runtime_guard = self.agent.as_ref().unwrap().enter();
