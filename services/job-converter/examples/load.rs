@@ -171,6 +171,7 @@ async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<(
         held: None,
         wait_ms: 0,
         terms: None,
+        terms_version: 0,
     };
     let lease: LeaseAnswer = client.post(&path, &request, None).await?;
     request.want = 0;

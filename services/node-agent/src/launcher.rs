@@ -10,6 +10,7 @@ mod last_words;
 mod live_run;
 pub mod messages;
 mod output_files;
+mod program_input;
 mod remaining_processes;
 pub mod run_plan;
 mod script_file;
@@ -154,6 +155,7 @@ impl Launcher {
 
     /// Runs a program. Returns a sentence for the user if it could not be started.
     fn run_plan(&mut self, plan: &RunPlan, task: &LeasedTask) -> Result<FinishedRun, String> {
+        let stdin = program_input::open(plan, &self.context.node)?;
         let streams = output_files::open(plan, &self.context.node)?;
         let kills_before = memory_limit::count_kills(&self.context.groups);
         let OpenStreams {
@@ -163,7 +165,7 @@ impl Launcher {
             file,
         } = streams;
         self.meter.begin();
-        let child = live_run::start(plan, stdout, stderr)
+        let child = live_run::start(plan, [stdin, stdout, stderr])
             .map_err(|error| start_failure::describe(plan, &self.context.node, &error))?;
         let signals = RunSignals::new(plan.times, boottime_ms());
         let mut run = LiveRun::new(child, reader, signals, Tee::new(task.task))?;

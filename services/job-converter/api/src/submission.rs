@@ -94,6 +94,9 @@ pub struct JobSubmission {
     /// Default: the last words of each task are stored with its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputSubmission>,
+    /// Standard input of each task. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<StdinSubmission>,
 }
 
 /// Name of a script that has none.
@@ -129,6 +132,17 @@ pub struct ScriptSubmission {
     /// Name of the file on the node, without `/`. Default: `script`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// Standard input of tasks (TC-69).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StdinSubmission {
+    /// Text of at most 65,536 bytes. Placeholders are not replaced.
+    Text(String),
+    /// Path of a regular file on the node, with placeholders. A relative path is below the working
+    /// directory.
+    File(String),
 }
 
 /// Destinations of the output of tasks (TC-81).

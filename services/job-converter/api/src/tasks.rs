@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::signals::TaskSignal;
-use crate::submission::{OutputSubmission, ScriptSubmission};
+use crate::submission::{OutputSubmission, ScriptSubmission, StdinSubmission};
 use crate::usage::RunUsage;
 
 /// `POST /v1/jobs/{id}/tasks/leases`: reports finished tasks, renews the lease, requests more
@@ -53,6 +53,20 @@ pub struct LeaseRequest {
     /// each task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<TermsState>,
+    /// Version of the terms that the runner understands. Absent from older runners: version 1 if
+    /// they send `terms`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub terms_version: u32,
+}
+
+impl LeaseRequest {
+    /// Returns the version of the terms that the runner understands. 0: none.
+    pub fn understood_terms(&self) -> u32 {
+        match self.terms {
+            None => 0,
+            Some(_) => self.terms_version.max(1),
+        }
+    }
 }
 
 /// Whether a runner knows what is equal for all tasks of its job.
@@ -128,7 +142,13 @@ pub struct RunTerms {
     pub trust_exit_after_stop: bool,
     #[serde(default)]
     pub output: OutputSubmission,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<StdinSubmission>,
 }
+
+/// Version of [`RunTerms`] that this program understands. A runner of an older version would ignore
+/// new fields.
+pub const TERMS_VERSION: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeasedTask {

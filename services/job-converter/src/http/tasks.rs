@@ -111,6 +111,7 @@ pub async fn report_tasks(
         held: None,
         wait_ms: 0,
         terms: None,
+        terms_version: 0,
     };
     let (grant, committed_revision) = lease(&app, &caller, job, request).await?;
     let lease_ms = app.shared.settings.task_lease_ms;

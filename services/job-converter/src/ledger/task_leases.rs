@@ -22,7 +22,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::backoffs::BackoffRow;
 use crate::store::tasks::LeaseRow;
-use crate::work::run_terms::needs_terms;
+use crate::work::run_terms::needed_terms;
 use crate::work::{Job, Work, parse_work_id};
 
 impl Ledger {
@@ -243,7 +243,7 @@ impl Exchange {
             returned |= job.tasks.end_leases(holder);
             job.runners.remove(holder);
         }
-        let is_too_old = request.terms.is_none() && needs_terms(&job.submission);
+        let is_too_old = request.understood_terms() < needed_terms(&job.submission);
         let runner = match (takes_no_tasks, is_current) {
             (true, _) => RunnerState::TakesNoTasks,
             (false, true) if is_too_old => RunnerState::TooOld,

@@ -46,9 +46,17 @@ pub fn process_grace_ms(job: &JobSubmission, default_grace_ms: u64) -> u64 {
     task_grace_ms(job, default_grace_ms).saturating_add(REPORT_MARGIN_MS)
 }
 
-/// Returns true if only a runner that reads terms can run the tasks. A runner of the version before
-/// would ignore what the job asks for.
-pub fn needs_terms(job: &JobSubmission) -> bool {
+/// Returns the version of the terms that a runner must understand. A runner of an older version
+/// would ignore what the job asks for. 0: any runner can run the tasks.
+pub fn needed_terms(job: &JobSubmission) -> u32 {
+    if job.stdin.is_some() {
+        2
+    } else {
+        u32::from(needs_terms(job))
+    }
+}
+
+fn needs_terms(job: &JobSubmission) -> bool {
     // job-converter replaces `{task}` in the command itself.
     let has_other_placeholder = |word: &String| contains_any(&word.replace("{task}", ""));
     job.script.is_some()
@@ -91,6 +99,7 @@ impl Work {
             stop_grace_ms,
             trust_exit_after_stop: submission.trust_exit_after_stop,
             output: submission.output.clone().unwrap_or_default(),
+            stdin: submission.stdin.clone(),
         })
     }
 

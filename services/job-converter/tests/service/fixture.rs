@@ -272,6 +272,7 @@ pub fn empty_request(allocation: &AllocationId) -> LeaseRequest {
         held: None,
         wait_ms: 0,
         terms: None,
+        terms_version: 0,
     }
 }
 

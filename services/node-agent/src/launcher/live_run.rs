@@ -30,7 +30,8 @@ const MAX_WAIT_MS: u64 = 1_000;
 /// Maximum number of reads after the end of a program. A pipe holds less than they read.
 const MAX_FINAL_READS: usize = 64;
 
-pub fn start(plan: &RunPlan, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+/// Starts the program of a run with its three standard streams.
+pub fn start(plan: &RunPlan, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<Child> {
     let [program, arguments @ ..] = plan.argv.as_slice() else {
         return Err(io::Error::other("the argument vector is empty"));
     };
@@ -39,7 +40,7 @@ pub fn start(plan: &RunPlan, stdout: Stdio, stderr: Stdio) -> io::Result<Child> 
         .args(arguments)
         .env_clear()
         .envs(&plan.environment)
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(stdout)
         .stderr(stderr)
         .process_group(0);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hayward_job_converter_api::placeholders::Values;
 use hayward_job_converter_api::signals::TaskSignal;
-use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
+use hayward_job_converter_api::submission::{FileMode, OutputSubmission, StdinSubmission};
 use hayward_job_converter_api::tasks::{LeasedTask, RunTerms};
 use hayward_node_agent_domain::RunTimes;
 use hayward_vocabulary::Timestamp;
@@ -54,6 +54,14 @@ pub enum Stream {
     File(PathBuf),
 }
 
+/// Source of the standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    Empty,
+    Text(String),
+    File(PathBuf),
+}
+
 /// All that one run needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
@@ -61,6 +69,7 @@ pub struct RunPlan {
     pub environment: BTreeMap<String, String>,
     /// Directory that the user named.
     pub working_directory: Option<PathBuf>,
+    pub input: Input,
     pub stdout: Stream,
     /// `None` follows stdout.
     pub stderr: Option<Stream>,
@@ -94,6 +103,11 @@ impl RunPlan {
         let working_directory = directory.map(|path| PathBuf::from(values.fill_path(path)));
         let base = working_directory.as_deref().unwrap_or(&context.work_dir);
         let (stdout, stderr) = streams(&terms.output, &values, base);
+        let input = match &terms.stdin {
+            None => Input::Empty,
+            Some(StdinSubmission::Text(text)) => Input::Text(text.clone()),
+            Some(StdinSubmission::File(path)) => Input::File(base.join(values.fill_path(path))),
+        };
         let words = terms.command.iter().map(|word| values.fill(word));
         // Arguments of single tasks are data, so they stay as they are.
         let mut argv: Vec<String> = words.chain(task.arguments.iter().cloned()).collect();
@@ -109,6 +123,7 @@ impl RunPlan {
         Self {
             argv,
             environment,
+            input,
             stdout,
             stderr,
             file_mode: terms.output.mode,
@@ -132,6 +147,7 @@ impl RunPlan {
             argv: task.argv.clone(),
             environment: environment(context, task.environment.clone(), task, place),
             working_directory: task.working_directory.as_ref().map(PathBuf::from),
+            input: Input::Empty,
             stdout: Stream::Keep,
             stderr: None,
             file_mode: FileMode::Truncate,

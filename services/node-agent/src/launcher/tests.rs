@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::submission::ScriptSubmission;
-use hayward_job_converter_api::submission::{FileMode, OutputSubmission};
+use hayward_job_converter_api::submission::{FileMode, OutputSubmission, StdinSubmission};
 use hayward_job_converter_api::tasks::{LeasedTask, OUTPUT_LIMIT, RunTerms};
 use hayward_node_agent_domain::StopRequest;
 use serde_json::json;
@@ -310,5 +310,33 @@ fn a_pipe_in_place_of_the_output_file_delays_nothing() {
     assert_eq!(
         (report.exit_code, report.output.as_str()),
         (Some(0), "first\nlast\n")
+    );
+}
+
+#[test]
+fn each_run_reads_its_input_from_the_beginning() {
+    let (mut launcher, _runner) = launcher(RunTerms {
+        stdin: Some(StdinSubmission::Text("one\ntwo\n".into())),
+        ..terms_of("head -n 1; cat >/dev/null")
+    });
+    for _ in 0..2 {
+        assert_eq!(launcher.run(&order(task())).output, "one\n");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("1.in"), "of task 1\n").unwrap();
+    let input = dir.path().join("{task}.in").display().to_string();
+    let with_file = |path: String| {
+        run_with_terms("cat", |terms| {
+            terms.stdin = Some(StdinSubmission::File(path))
+        })
+    };
+    assert_eq!(with_file(input).output, "of task 1\n");
+    let report = with_file("/no/such/file".into());
+    let start = "the directory /no does not exist on node-1";
+    assert!(cause(&report).1.starts_with(start), "{report:?}");
+    let report = with_file("/dev/zero".into());
+    assert!(
+        cause(&report).1.contains("of stdin cannot be read"),
+        "{report:?}"
     );
 }

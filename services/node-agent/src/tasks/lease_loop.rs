@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport, TermsState};
+use hayward_job_converter_api::tasks::{
+    LeaseAnswer, LeaseRequest, TERMS_VERSION, TaskReport, TermsState,
+};
 use hayward_node_agent_domain::{Lease, StopReason, StopRequest};
 use hayward_service::{Client, ClientError, Code, Shutdown};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -320,6 +322,10 @@ impl LeaseLoop {
             held: Some(lists.held),
             wait_ms,
             terms: self.terms_state(),
+            terms_version: match self.form {
+                RequestForm::Usage => TERMS_VERSION,
+                _ => 0,
+            },
         };
         if self.form.has_slots() {
             return request;
@@ -416,9 +422,9 @@ impl LeaseLoop {
 /// Newest form of requests that job-converter understands. It refuses fields that it does not know.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestForm {
-    /// With the usage of runs.
+    /// With the usage of runs, and the version of the terms.
     Usage,
-    /// With a request for the terms of the job, and without usage.
+    /// With a request for the terms of the job, without usage and version.
     Terms,
     /// With slots and running tasks, and without terms.
     Slots,

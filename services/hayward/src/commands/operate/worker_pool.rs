@@ -138,7 +138,7 @@ async fn create(session: &Session, create: CreateArguments) -> anyhow::Result<()
     let common = create.common;
     let spec = WorkerSpec {
         command: create.command,
-        environment: common.program.environment.iter().cloned().collect(),
+        environment: common.program.variables()?,
         working_directory: common.program.working_directory()?,
         size: common.size(),
         machines: common.machines,

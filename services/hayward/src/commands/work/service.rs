@@ -188,7 +188,7 @@ async fn submit_service(session: &Session, submit: SubmitArguments) -> anyhow::R
         standbys: deployment.standbys,
         host_affinity: deployment.host_affinity,
         fault_domain_label: deployment.fault_domain,
-        environment: common.program.environment.iter().cloned().collect(),
+        environment: common.program.variables()?,
         working_directory: common.program.working_directory()?,
         size: common.size(),
         name: common.name,

@@ -4,6 +4,7 @@ pub mod common_flags;
 pub mod deployment_flags;
 pub mod disruption_flags;
 pub mod document;
+mod environment;
 mod exit_status;
 mod gang;
 mod run_flags;
@@ -64,17 +65,20 @@ pub struct Arguments {
     /// those.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
-        "environment", "cwd", "count", "each", "max_processes", "threads", "max_attempts",
+        "environment", "env_file", "export", "cwd", "count", "each", "max_processes", "threads",
+        "max_attempts",
         "when_unreachable", "disruption_limit", "time", "warn", "stop_signal", "grace", "output",
-        "error", "append", "make_directories", "discard_output", "command",
+        "error", "append", "make_directories", "discard_output", "stdin", "stdin_file",
+        "command",
     ])]
     pub file: Option<PathBuf>,
     /// An application with task groups that start together, and their tasks, as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
+        "name", "class", "memory", "cpu", "machines", "labels", "environment", "env_file",
+        "export", "cwd", "count",
         "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
         "time", "warn", "stop_signal", "grace", "output", "error", "append", "make_directories",
-        "discard_output", "command", "file", "idempotency_key",
+        "discard_output", "stdin", "stdin_file", "command", "file", "idempotency_key",
     ])]
     pub gang: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
@@ -114,6 +118,7 @@ pub async fn run(
     if let Some(file) = &arguments.file {
         return submit_file(&session, file, DocumentKind::Job, &arguments.after).await;
     }
+    check_standard_input(&arguments)?;
     let loaded = script::load(&arguments, parse_again)?;
     let (arguments, script) = match loaded {
         Some(loaded) => (loaded.arguments, Some(loaded.script)),
@@ -122,6 +127,26 @@ pub async fn run(
     let mut job = job_submission(&arguments)?;
     job.script = script;
     send(&session, "jobs", &job, &arguments.after).await
+}
+
+/// Refuses two flags that read standard input, because the second would read nothing.
+fn check_standard_input(arguments: &Arguments) -> anyhow::Result<()> {
+    let files = [
+        ("--each", &arguments.each),
+        ("--script", &arguments.script),
+        ("--stdin", &arguments.run.stdin),
+        ("--env-file", &arguments.common.program.env_file),
+    ];
+    let is_standard_input = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
+    let flags: Vec<&str> = files
+        .into_iter()
+        .filter(|(_, file)| is_standard_input(file))
+        .map(|(flag, _)| flag)
+        .collect();
+    if let [first, second, ..] = flags.as_slice() {
+        bail!("{first} and {second} cannot both read standard input: give one of them a file");
+    }
+    Ok(())
 }
 
 fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
@@ -141,7 +166,7 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         priority: common.priority,
         command: arguments.command.clone(),
         tasks,
-        environment: common.program.environment.iter().cloned().collect(),
+        environment: common.program.variables()?,
         working_directory: common.program.working_directory()?,
         size: common.size(),
         max_processes: arguments.max_processes,
@@ -153,7 +178,7 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         disruption_limit: arguments.disruption.disruption_limit,
         ..JobSubmission::default()
     };
-    arguments.run.fill(&mut job);
+    arguments.run.fill(&mut job)?;
     Ok(job)
 }
 

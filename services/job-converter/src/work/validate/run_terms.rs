@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::placeholders;
 use hayward_job_converter_api::submission::{
-    FileMode, JobSubmission, OutputSubmission, ScriptSubmission,
+    FileMode, JobSubmission, OutputSubmission, ScriptSubmission, StdinSubmission,
 };
 
 use super::{Faults, MAX_NAME_LENGTH, MAX_TEXT_LENGTH};
@@ -18,6 +18,8 @@ const MERGE: &str = "merge";
 
 /// Maximum size of a script in bytes.
 const MAX_SCRIPT_LENGTH: usize = 65_536;
+/// Maximum size of a text for standard input in bytes.
+const MAX_STDIN_LENGTH: usize = 65_536;
 
 /// Checks the program of a job. With a script, the command has only its arguments and may be empty.
 pub fn check_command(faults: &mut Faults, job: &JobSubmission) {
@@ -63,6 +65,19 @@ pub fn check_run_terms(faults: &mut Faults, job: &JobSubmission) {
     check_variables(faults, job);
     if let Some(output) = &job.output {
         check_output(faults, output, job.tasks.len());
+    }
+    match &job.stdin {
+        None => {}
+        Some(StdinSubmission::Text(text)) => {
+            faults.check(text.len() <= MAX_STDIN_LENGTH, "/stdin/text", || {
+                let length = text.len();
+                format!(
+                    "has {length} bytes, and a text may have {MAX_STDIN_LENGTH}: put it into a \
+                     file that the nodes can read, and name that in `file`"
+                )
+            });
+        }
+        Some(StdinSubmission::File(path)) => check_path(faults, "/stdin/file", path),
     }
 }
 
@@ -146,7 +161,7 @@ fn differs_for_each_task(path: &str) -> bool {
 
 fn check_path(faults: &mut Faults, pointer: &str, path: &str) {
     faults.check(!path.is_empty(), pointer, || {
-        "is empty: use keep, discard or a path".to_owned()
+        "is empty: write a path".to_owned()
     });
     faults.check_text(|| pointer.to_owned(), path, MAX_TEXT_LENGTH);
     for name in placeholders::find_misspelt(path) {
@@ -318,5 +333,15 @@ mod tests {
         assert_eq!(pointer, "/output/stdout");
         assert!(detail.starts_with("{tsk} is no placeholder: did you mean one of {job}, {name}"));
         assert!(detail.ends_with("{allocation}?"), "{detail}");
+    }
+
+    #[test]
+    fn standard_input_is_a_short_text_or_a_path() {
+        assert!(pointers_of(r#""stdin":{"text":""}"#).is_empty());
+        assert!(pointers_of(r#""stdin":{"file":"/data/{task}"}"#).is_empty());
+        assert_eq!(pointers_of(r#""stdin":{"file":""}"#), ["/stdin/file"]);
+        assert_eq!(pointers_of(r#""stdin":{"file":"/{tsk}"}"#), ["/stdin/file"]);
+        let long = format!(r#""stdin":{{"text":"{}"}}"#, "x".repeat(65_537));
+        assert_eq!(pointers_of(&long), ["/stdin/text"]);
     }
 }

@@ -136,7 +136,7 @@ fn apply_flags(
         .program
         .working_directory()?
         .or(service.working_directory);
-    service.environment.extend(common.program.environment);
+    service.environment.extend(common.program.variables()?);
     service.labels.extend(common.labels);
     if common.memory.is_some() || common.cpu.is_some() {
         let before = service

@@ -1,10 +1,12 @@
 //! Flags that the commands for jobs, services and reservations share.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use hayward_vocabulary::{NodeName, Size};
 
+use super::environment;
 use crate::value_parsers;
 
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -46,6 +48,13 @@ pub struct ProgramEnvironment {
     /// A variable of the program's environment. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = value_parsers::parse_pair)]
     pub environment: Vec<(String, String)>,
+    /// File with variables of the program, one NAME=VALUE in each line. `--export` and `--env` win.
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Option<PathBuf>,
+    /// Copy variables of this shell: NAME,NAME, or ALL for all but those of the session. `--env`
+    /// wins.
+    #[arg(long, value_name = "NAMES")]
+    pub export: Option<String>,
     /// The working directory of the program on the node. Default: a directory of its own.
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
@@ -68,6 +77,19 @@ impl CommonFlags {
 }
 
 impl ProgramEnvironment {
+    /// Returns the variables of the program from the file, this shell and the flags.
+    pub fn variables(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut variables = match &self.env_file {
+            Some(file) => environment::read_file(file)?,
+            None => BTreeMap::new(),
+        };
+        if let Some(names) = &self.export {
+            variables.extend(environment::export(names, std::env::vars())?);
+        }
+        variables.extend(self.environment.iter().cloned());
+        Ok(variables)
+    }
+
     /// Returns an absolute path, because the node does not know the directory of this command.
     pub fn working_directory(&self) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.cwd else {

@@ -1,10 +1,13 @@
 //! Flags for the runs of tasks: time limit, signals and output.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hayward_job_converter_api::signals::TaskSignal;
-use hayward_job_converter_api::submission::{FileMode, JobSubmission, OutputSubmission};
+use hayward_job_converter_api::submission::{
+    FileMode, JobSubmission, OutputSubmission, StdinSubmission,
+};
 
+use super::read_text;
 use crate::value_parsers;
 
 /// Group of the flags that name files, one of which [`RunFlags::append`] needs.
@@ -45,6 +48,12 @@ pub struct RunFlags {
     /// Store no output.
     #[arg(long, conflicts_with = "output")]
     pub discard_output: bool,
+    /// File of this computer that each task reads as standard input; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "stdin_file")]
+    pub stdin: Option<PathBuf>,
+    /// File on the node that each task reads as standard input, as '/data/in/{task}.txt'.
+    #[arg(long, value_name = "PATTERN")]
+    pub stdin_file: Option<String>,
 }
 
 /// Time before the limit, and signal.
@@ -56,7 +65,7 @@ pub struct Warning {
 
 impl RunFlags {
     /// Fills in the fields of these flags.
-    pub fn fill(&self, job: &mut JobSubmission) {
+    pub fn fill(&self, job: &mut JobSubmission) -> anyhow::Result<()> {
         job.time_limit_ms = self.time;
         job.warn_before_ms = self.warn.map(|warning| warning.before_ms);
         job.warn_signal = self.warn.and_then(|warning| warning.signal);
@@ -80,6 +89,11 @@ impl RunFlags {
             make_directories: self.make_directories,
         };
         job.output = (output != OutputSubmission::default()).then_some(output);
+        let file = self.stdin_file.as_ref();
+        let file = file.map(|path| StdinSubmission::File(resolve(path)));
+        let text = self.stdin.as_deref().map(read_text).transpose()?;
+        job.stdin = file.or(text.map(StdinSubmission::Text));
+        Ok(())
     }
 }
 
@@ -233,7 +247,7 @@ mod tests {
     #[test]
     fn flags_that_are_absent_leave_the_submission_unchanged() {
         let mut job = JobSubmission::default();
-        parse(&[]).unwrap().fill(&mut job);
+        parse(&[]).unwrap().fill(&mut job).unwrap();
         assert_eq!(job, JobSubmission::default());
     }
 
@@ -247,7 +261,7 @@ mod tests {
             working_directory: directory.clone(),
             ..JobSubmission::default()
         };
-        parse(&flags).unwrap().fill(&mut job);
+        parse(&flags).unwrap().fill(&mut job).unwrap();
         let expected = JobSubmission {
             working_directory: directory,
             time_limit_ms: Some(5_400_000),
@@ -269,7 +283,10 @@ mod tests {
     #[test]
     fn discarded_output_is_a_destination() {
         let mut job = JobSubmission::default();
-        parse(&["--discard-output"]).unwrap().fill(&mut job);
+        parse(&["--discard-output"])
+            .unwrap()
+            .fill(&mut job)
+            .unwrap();
         assert_eq!(job.output.unwrap().stdout.as_deref(), Some("discard"));
     }
 
