@@ -13,7 +13,7 @@ use crate::commands::fleet::{
 use crate::commands::inspect::{allocations, containers, plan, queues, replay, rounds, what_if};
 use crate::commands::measure::{bench, simulate};
 use crate::commands::operate::{
-    audit, block, blocks, moves, node, nodes, orchestrators, policy, worker_pool,
+    accounts, audit, block, blocks, moves, node, nodes, orchestrators, policy, worker_pool,
 };
 use crate::commands::work;
 use crate::commands::work::{apps, cancel, logs, reserve, service, submit, task, tasks, watch};
@@ -134,8 +134,8 @@ pub enum FleetCommand {
     Status(WithAccess<NoArguments>),
     /// Check whether the fleet is healthy, and advise what to do
     Doctor(WithAccess<NoArguments>),
-    /// List the users with work, and the number that their account is computed from
-    Accounts(WithAccess<NoArguments>),
+    /// List the users with work and the number of their account, or forget a user
+    Accounts(WithAccess<accounts::Arguments>),
     /// Export and verify the audit records of the fleet
     Audit(WithAccess<audit::Arguments>),
     /// Check whether this version may replace the running one

@@ -117,7 +117,7 @@ async fn dispatch_fleet_command(
         FleetCommand::Replay(it) => return replay::run(session(it.access), it.arguments).await,
         FleetCommand::Status(it) => return status::run(session(it.access)).await,
         FleetCommand::Doctor(it) => return doctor::run(session(it.access)).await,
-        FleetCommand::Accounts(it) => accounts::run(session(it.access)).await?,
+        FleetCommand::Accounts(it) => accounts::run(session(it.access), it.arguments).await?,
         FleetCommand::Audit(it) => return audit::run(session(it.access), it.arguments).await,
         FleetCommand::Preflight(it) => {
             return preflight::run(session(it.access), it.arguments).await;

@@ -3,12 +3,12 @@
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_domain::user_numbers::{UserNumber, UserNumbers};
-use hayward_vocabulary::UserName;
 use hayward_vocabulary::launch::LaunchAccount;
+use hayward_vocabulary::{Timestamp, UserName};
 use parking_lot::RwLock;
 
 use crate::store::Rows;
-use crate::store::accounts::AccountRow;
+use crate::store::accounts::{AccountRow, RetiredAccountRow};
 
 #[derive(Default)]
 pub struct Accounts(RwLock<UserNumbers>);
@@ -38,6 +38,15 @@ impl Accounts {
             });
         }
         account(user, number.number())
+    }
+
+    /// Takes the number of a user away.
+    pub fn retire(&self, user: &UserName, now: Timestamp) -> Option<RetiredAccountRow> {
+        let number = self.0.write().retire(user)?;
+        Some(RetiredAccountRow {
+            number: i64::from(number),
+            at_ms: now.unix_ms(),
+        })
     }
 
     /// Adds the account of the user to the launch of an entry.

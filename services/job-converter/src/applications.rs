@@ -28,8 +28,8 @@ use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::partition::{Limits, Partition};
 use hayward_rm_scheduler_api::VerdictEntry;
-use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant_finding::TimedState;
+use hayward_vocabulary::{Timestamp, UserName};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
@@ -109,6 +109,17 @@ impl Applications {
             tick_ms: self.tick_ms,
             stop_grace_ms: self.stop_grace_ms,
         }
+    }
+
+    /// Returns an application of the user that has not ended or holds allocations.
+    pub fn live_application_of(&self, user: &UserName) -> Option<String> {
+        let mut own = self.records.iter().filter(|(_, it)| it.user == *user);
+        let is_over = |id: &AppId| {
+            let front = self.partition.get(id);
+            front.is_none_or(|it| it.head.state.is_dead())
+        };
+        let live = own.find(|(id, record)| !is_over(id) || !record.allocations.is_empty());
+        live.map(|(id, _)| id.to_string())
     }
 
     pub fn len(&self) -> usize {

@@ -10,7 +10,7 @@ use hayward_publication::Update;
 use hayward_publication::committer::Reply;
 use hayward_publication::invariants::Findings;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
-use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use uuid::Uuid;
 
 use crate::applications::ApplicationCommand;
@@ -32,6 +32,7 @@ pub enum Command {
     AllocationUpdate(Update<AllocationEntry>, Reply<()>),
     VerdictUpdate(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorCommand>),
+    ForgetAccount(UserName, Reply<Result<(), Refusal>>),
     CheckInvariants(Reply<Findings>),
     /// Changes one application. The closure sends its own response.
     ChangeApplication(AppId, ApplicationCommand),

@@ -22,6 +22,10 @@ pub enum Refusal {
     NoSuchOrchestrator(UserName),
     #[error("there are {limit} orchestrators, which is the limit of this service")]
     TooManyOrchestrators { limit: usize },
+    #[error("{0} has no number")]
+    NoSuchAccount(UserName),
+    #[error("{user} has live work, such as {work}: cancel it, or wait for its end")]
+    AccountInUse { user: UserName, work: String },
     #[error("the token is for the tasks of another job")]
     WrongRunner,
     #[error("{job} has {total} tasks, numbered from 0; there is no task {task}")]
@@ -34,8 +38,10 @@ impl From<Refusal> for Problem {
             Refusal::NoSuchWork(id) => return Self::not_found(id),
             Refusal::KeyMismatch => Code::IdempotencyMismatch,
             Refusal::TooMuchWork { .. } => Code::TooManyRequests,
-            Refusal::NoSuchOrchestrator(_) => Code::NotFound,
-            Refusal::Ended(_) | Refusal::TooManyOrchestrators { .. } => Code::Conflict,
+            Refusal::NoSuchOrchestrator(_) | Refusal::NoSuchAccount(_) => Code::NotFound,
+            Refusal::Ended(_)
+            | Refusal::TooManyOrchestrators { .. }
+            | Refusal::AccountInUse { .. } => Code::Conflict,
             Refusal::ChangedMeanwhile(_) => Code::PreconditionFailed,
             Refusal::FixedField(field) => {
                 let detail = "leave it as it is, or submit another service";

@@ -56,6 +56,7 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
         .merge(gates.applications.guard(application_routes()))
         .merge(runner_routes())
         .routes(routes!(accounts::list_accounts))
+        .routes(routes!(accounts::forget_account))
         .routes(routes!(publications::follow_demand));
     authorize(routes, route_roles::ROUTE_ROLES)
 }

@@ -9,6 +9,7 @@
 //!
 //! Each step handles one piece of work. Only the first full update of a term reads all of it.
 
+mod accounts;
 mod dry_run;
 mod ended_work;
 pub mod idempotency_keys;
@@ -168,6 +169,10 @@ impl hayward_publication::Ledger for Ledger {
                 self.apply_verdict_update(update, batch);
                 batch.answer(reply, ());
             }
+            Command::ForgetAccount(user, reply) => {
+                let result = self.forget_account(&user, moment, batch);
+                batch.answer(reply, result);
+            }
             Command::CheckInvariants(reply) => {
                 let findings = block_in_place(|| self.check_invariants(moment));
                 batch.answer(reply, findings);
@@ -206,6 +211,7 @@ impl hayward_publication::Ledger for Ledger {
             Command::Submit(..)
             | Command::ChangeService(..)
             | Command::Cancel(..)
+            | Command::ForgetAccount(..)
             | Command::Orchestrator(..)
             | Command::ChangeApplication(..)
             | Command::ReadApplications(..) => DryRunSupport::InPlace,

@@ -100,6 +100,20 @@ impl Orchestrators {
         self.works.len() + self.uncopied.works
     }
 
+    /// Returns work that is charged to the user and is open or holds allocations.
+    pub fn live_work_of(&self, user: &UserName) -> Option<String> {
+        let is_live = |work: &&Work| {
+            let record = self.by_name.get(&work.orchestrator);
+            let known = record.and_then(|record| record.map.get(&work.name));
+            let is_open = known.is_some_and(|known| known.end_reason.is_none());
+            let entry = known.map(|known| &known.entry).or(work.retired.as_ref());
+            let is_own = entry.is_some_and(|entry| entry.fields.owner == *user);
+            is_own && (is_open || !work.allocations.is_empty())
+        };
+        let work = self.works.values().find(is_live);
+        work.map(|work| work.id.to_string())
+    }
+
     /// Copies one orchestrator for a dry run. Limits still count all orchestrators (A10).
     pub fn copy_of_one(&self, name: &UserName) -> Self {
         let record = self.by_name.get(name).cloned();

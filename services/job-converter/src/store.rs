@@ -24,6 +24,7 @@ use sqlx::PgConnection;
 pub struct Rows {
     /// Numbers of users that had none.
     pub accounts: Vec<accounts::AccountRow>,
+    pub retired_accounts: Vec<accounts::RetiredAccountRow>,
     pub runners: Vec<work::RunnerRow>,
     pub deleted_runners: Vec<String>,
     pub submitted: work::Submitted,
@@ -63,6 +64,7 @@ impl Rows {
     pub fn row_count(&self) -> usize {
         let all = [
             self.accounts.len(),
+            self.retired_accounts.len(),
             self.runners.len(),
             self.deleted_runners.len(),
             self.submitted.rows.len(),
@@ -97,6 +99,8 @@ impl Rows {
 
 /// Writes a batch. Work is inserted before it is changed, and rows of ended work are deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    // A user may lose a number and get another within one batch.
+    accounts::retire(tx, &rows.retired_accounts).await?;
     accounts::insert(tx, &rows.accounts).await?;
     // An id may be released and used again within one batch.
     applications::delete(tx, &rows.deleted_applications).await?;

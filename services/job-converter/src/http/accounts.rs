@@ -1,14 +1,17 @@
 //! `/v1/accounts`: the numbers of users, from which agents compute the accounts of programs.
 
 use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::accounts::{AccountList, AccountView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Query};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::{Listing, PageQuery};
 use hayward_vocabulary::UserName;
 
 use super::App;
+use super::headers::revision_headers;
+use crate::command::Command;
 use crate::store::accounts::{AccountRow, load_page};
 
 /// Lists users with their numbers.
@@ -39,6 +42,32 @@ pub async fn list_accounts(
         next_cursor,
         revision: app.publisher.revision(),
     }))
+}
+
+/// Forgets a user without live work. The number is retired, and later work of the user gets another
+/// one.
+#[utoipa::path(
+    delete, path = "/v1/accounts/{user}", operation_id = "forget_account", tag = "accounts",
+    params(("user" = UserName, Path, description = "name of the user"), DryRun),
+    responses(
+        (status = 204, description = "the number is retired"),
+        (status = 404, description = "the user has no number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the user has live work", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn forget_account(
+    State(app): State<App>,
+    caller: Caller,
+    Path(user): Path<UserName>,
+    Query(_dry_run): Query<DryRun>,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let forget = |reply| Command::ForgetAccount(user, reply);
+    let committed = app.handle.execute(forget).await?;
+    committed.value?;
+    Ok((StatusCode::NO_CONTENT, revision_headers(committed.revision)))
 }
 
 fn to_view(row: AccountRow) -> Result<AccountView, Problem> {

@@ -39,6 +39,7 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("explain_reservation", READERS),
     ("show_reservation_timeline", READERS),
     ("list_accounts", OPERATORS),
+    ("forget_account", OPERATORS),
     ("list_orchestrators", &[Role::Operator, Role::Viewer]),
     ("create_orchestrator", OPERATORS),
     (

@@ -8,6 +8,12 @@ pub struct AccountRow {
     pub number: i64,
 }
 
+/// A number that is taken away.
+pub struct RetiredAccountRow {
+    pub number: i64,
+    pub at_ms: i64,
+}
+
 /// A number that a user has or had.
 pub struct StoredAccount {
     pub user: String,
@@ -25,6 +31,25 @@ pub async fn insert(tx: &mut PgConnection, rows: &[AccountRow]) -> Result<(), sq
         "insert into account (number, user_name) select * from unnest($1::bigint[], $2::text[])",
         &numbers,
         &users
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Marks numbers as retired. Their rows stay, so that they are not given again.
+pub async fn retire(tx: &mut PgConnection, rows: &[RetiredAccountRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<i64> = rows.iter().map(|row| row.number).collect();
+    let at: Vec<i64> = rows.iter().map(|row| row.at_ms).collect();
+    sqlx::query!(
+        "update account set retired_at_ms = new.at
+           from unnest($1::bigint[], $2::bigint[]) as new (number, at)
+          where account.number = new.number",
+        &numbers,
+        &at
     )
     .execute(tx)
     .await

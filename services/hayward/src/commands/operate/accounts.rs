@@ -1,7 +1,9 @@
 //! `hayward accounts`: the numbers of users, from which agents compute accounts.
 
 use hayward_job_converter_api::accounts::{AccountList, AccountView};
+use hayward_vocabulary::UserName;
 use hayward_vocabulary::launch::{FIRST_USER_ID, OWN_USER_IDS, USER_IDS};
+use serde_json::{Value, json};
 
 use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
@@ -13,7 +15,52 @@ const PAGES: PageFields = PageFields {
     next: "next_cursor",
 };
 
-pub async fn run(session: Session) -> anyhow::Result<()> {
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Retire the number of a user without live work
+    #[command(after_help = FORGET_EXAMPLE)]
+    Forget(ForgetArguments),
+}
+
+const FORGET_EXAMPLE: &str = "\
+Example, for a user who left:
+  hayward accounts forget ada
+
+Files of the user on the nodes keep their owner. No other user gets the number.";
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct ForgetArguments {
+    /// Name of the user.
+    #[arg(value_name = "USER")]
+    pub name: UserName,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        None => list(&session).await,
+        Some(Command::Forget(forget)) => self::forget(&session, &forget.name).await,
+    }
+}
+
+async fn forget(session: &Session, user: &UserName) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::Operator)?;
+    client
+        .delete::<Option<Value>>(&format!("{ROUTE}/{user}"))
+        .await?;
+    session
+        .out
+        .print_response(json!({ "forgotten": user }), |_: &Value, _| {
+            format!("{user} is forgotten, and the number is never given again\n")
+        })
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
     let response = pages::read_all(&client, ROUTE, PAGES).await?;
     session
@@ -25,7 +72,7 @@ pub async fn run(session: Session) -> anyhow::Result<()> {
 
 fn render_table(all: &[AccountView], renderer: &Renderer) -> String {
     if all.is_empty() {
-        return "no user has submitted work yet\n".to_owned();
+        return "no user has a number\n".to_owned();
     }
     let mut table = Table::new(["user", "number", "uid"]).align_right(&[1, 2]);
     for view in all {
