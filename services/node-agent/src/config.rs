@@ -6,13 +6,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::run_as::{AccountSettings, Accounts, AgentAccount, RunAs};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use hayward_node_agent_domain::NodeFault;
+use hayward_node_status_api::ONLY_USERS;
 use hayward_service::config::LogFormat;
 use hayward_service::{ServerSettings, TokenSource};
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, UserName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// Maximum length of the value of a label.
+const MAX_LABEL_BYTES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -83,6 +87,8 @@ pub struct Settings {
     pub never_groups: Vec<String>,
     /// Allows two users in `run_as_users` with one account. Default false (TC-21).
     pub shared_accounts: bool,
+    /// The node offers itself to these users alone. Default none: to all users (TC-26).
+    pub only_users: Vec<String>,
     /// Directory with home directories of users without a system account; they are made with mode
     /// 0700. Default none: the directory of the container (TC-24).
     pub home_root: Option<PathBuf>,
@@ -186,6 +192,7 @@ impl Default for Settings {
             least_uid: accounts.least_uid,
             never_groups: accounts.never_groups,
             shared_accounts: false,
+            only_users: Vec::new(),
             home_root: None,
             run_as_users: String::new(),
             run_as_uid: None,
@@ -268,20 +275,35 @@ impl Settings {
         )
     }
 
+    /// Returns the label with the only users of the node.
+    fn only_users_label(&self) -> anyhow::Result<Option<(String, String)>> {
+        for user in &self.only_users {
+            UserName::new(user.as_str()).context("the setting `only_users`")?;
+        }
+        let users = self.only_users.join(",");
+        ensure!(
+            users.len() <= MAX_LABEL_BYTES,
+            "the setting `only_users`: the names have {} bytes, and {MAX_LABEL_BYTES} are allowed",
+            users.len()
+        );
+        Ok((!users.is_empty()).then(|| (ONLY_USERS.to_owned(), users)))
+    }
+
     pub fn label_map(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let pairs = self
             .labels
             .split(',')
             .map(str::trim)
             .filter(|pair| !pair.is_empty());
-        pairs
-            .map(|pair| {
-                let (name, value) = pair
-                    .split_once('=')
-                    .with_context(|| format!("the setting `labels`: {pair:?} has no `=`"))?;
-                Ok((name.to_owned(), value.to_owned()))
-            })
-            .collect()
+        let labels = pairs.map(|pair| {
+            let (name, value) = pair
+                .split_once('=')
+                .with_context(|| format!("the setting `labels`: {pair:?} has no `=`"))?;
+            Ok((name.to_owned(), value.to_owned()))
+        });
+        let mut labels: BTreeMap<_, _> = labels.collect::<anyhow::Result<_>>()?;
+        labels.extend(self.only_users_label()?);
+        Ok(labels)
     }
 
     /// Returns the command that starts this program.
@@ -337,6 +359,13 @@ mod tests {
             ..Settings::default()
         };
         assert_eq!(settings.label_map().unwrap()["b"], "2=3");
+        settings.only_users = vec!["ada".into(), "ben".into()];
+        assert_eq!(settings.label_map().unwrap()[ONLY_USERS], "ada,ben");
+        for bad in ["", "a,b", "a b"] {
+            settings.only_users = vec![bad.into()];
+            assert!(settings.label_map().is_err(), "{bad:?}");
+        }
+        settings.only_users.clear();
         settings.labels = "a".into();
         assert!(settings.label_map().is_err());
     }

@@ -22,6 +22,7 @@ use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_allocations;
+use crate::working_set::worker_pools::is_pool_work;
 
 impl Ledger {
     /// Applies changes of `nodes`, the publication of node-status.
@@ -38,19 +39,25 @@ impl Ledger {
             self.followed.nodes().cursor(),
         );
         self.timing.request_round_if(!changes.is_empty());
+        let mut users_changed = false;
         for change in changes {
             match change {
                 Change::Set { key, before } => {
+                    users_changed |= self.followed.update_only_users(&key);
                     self.apply_node_change(&key, before.as_ref(), moment, batch);
                 }
                 Change::Removed { key, before } => {
                     self.snapshot.remove_node(&before.node);
                     self.unreachable.forget(&before.node);
                     self.followed.set_drained(&before.node, false);
+                    users_changed |= self.followed.set_only_users(&before.node, None);
                     self.nodes_on_trial.set(&before.node, None);
                     self.publish_machine(&key, batch);
                 }
             }
+        }
+        if users_changed {
+            self.refresh_all_demand();
         }
         if is_first_update {
             self.publish_machines(batch);
@@ -75,6 +82,19 @@ impl Ledger {
             self.record_silence(before, &entry, moment, batch);
         }
         self.publish_machine(key, batch);
+    }
+
+    /// Updates all work in the snapshot, because nodes are for other users than before.
+    fn refresh_all_demand(&mut self) {
+        let works: Vec<WorkId> = self.snapshot.demand.keys().cloned().collect();
+        for work in works {
+            if is_pool_work(&work) {
+                self.refresh_worker(&work);
+            } else {
+                self.refresh_demand(work.as_str());
+            }
+        }
+        self.timing.request_round();
     }
 
     /// Updates a node of the snapshot from its entry and its blocks.
@@ -189,7 +209,8 @@ impl Ledger {
     /// Updates a piece of work in the snapshot from its entry.
     pub(crate) fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.followed.demand().get(work) {
-            let mut demand = translate::demand(entry, self.followed.avoided_nodes(&entry.work));
+            let mut demand =
+                translate::demand(entry, self.followed.avoided_nodes(&entry.work, &entry.user));
             demand.max_processes = self.part_limit(entry);
             // The work gets no process while job-converter decides about the next attempt, or while
             // a request replaces the ended process.

@@ -90,6 +90,11 @@ impl TestFleet {
         Self::start_with(timing, NetworkAccess::Loopback, environment).await
     }
 
+    /// Replaces the environment variables of processes that start from now on.
+    pub fn set_environment(&mut self, environment: Vec<(&'static str, String)>) {
+        self.environment = environment;
+    }
+
     /// Starts a fleet with a separate clock for each process. No node is declared lost, however
     /// busy this machine is.
     pub async fn start_with_clocks() -> Self {

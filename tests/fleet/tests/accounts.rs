@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hayward_job_converter_api::WorkState;
+use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::Client;
 use hayward_tests_fleet::{
-    TestFleet, Timing, is_running, job, submit, task_outcomes, wait_for_end, wait_for_view,
+    Agent, TestFleet, Timing, is_running, job, submit, task_outcomes, wait_for_end, wait_for_view,
 };
 use hayward_vocabulary::WorkId;
 
@@ -21,7 +21,7 @@ async fn start_fleet() -> Option<TestFleet> {
     let environment = vec![("HAYWARD_RUN_AS", "range".to_owned())];
     let mut fleet = TestFleet::start_with_environment(Timing::default(), environment).await;
     for node in ["node-1", "node-2"] {
-        fleet.start_agent(node, &hayward_tests_fleet::Agent::default());
+        fleet.start_agent(node, &Agent::default());
     }
     fleet.wait_until_nodes_take_work(2).await;
     Some(fleet)
@@ -64,6 +64,35 @@ async fn a_user_has_the_same_account_on_all_nodes_and_no_other_user_has_it() {
     assert_eq!(seen, [seen[0], seen[0], seen[2], seen[2]]);
     seen.dedup();
     assert_eq!(seen, [1_900_000_000, 1_900_000_001]);
+}
+
+/// (TC-26)
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_only_users_takes_no_work_of_others() {
+    let environment = vec![("HAYWARD_ONLY_USERS", r#"["ada"]"#.to_owned())];
+    let mut fleet = TestFleet::start_with_environment(Timing::default(), environment).await;
+    fleet.start_agent("node-1", &Agent::default());
+    fleet.wait_until_nodes_take_work(1).await;
+    let ben = fleet.client("job-converter", "user-ben");
+    let waiting = submit(&ben, "jobs", &job(&["true"], 1)).await;
+    let path = format!("/v1/jobs/{waiting}");
+    let is_judged = |view: &WorkView| {
+        let reason = view.reason.as_deref();
+        reason.is_some_and(|reason| reason.contains("may not go there"))
+    };
+    wait_for_view(&ben, &path, LIMIT, is_judged).await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let (code, output) = run_on(&ada, "node-1", "true").await;
+    assert_eq!(code, Some(0), "{output}");
+    let view: WorkView = ben.get(&path).await.expect("a view");
+    assert_eq!(view.state, WorkState::Waiting, "{view:?}");
+    assert!(view.processes.is_empty(), "{view:?}");
+    // The node is for all users again.
+    fleet.kill("node-1");
+    fleet.set_environment(Vec::new());
+    fleet.start_agent("node-1", &Agent::default());
+    let view = wait_for_end(&ben, &waiting, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
 }
 
 /// Script that does as another task what its user must not do, with a code for each success.

@@ -3,7 +3,7 @@
 
 pub mod drain;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,10 @@ use utoipa::ToSchema;
 
 /// Name of the publication; its keys are node names.
 pub const NODES: &str = "nodes";
+
+/// Label with the users of a node, separated by commas. Other users get no work there. A node
+/// without the label is for all users (TC-26).
+pub const ONLY_USERS: &str = "hayward.only_users";
 
 /// Entry of `nodes`: the data of a node for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -57,6 +61,12 @@ pub struct DrainOrder {
 }
 
 impl NodeEntry {
+    /// Returns the only users of the node. `None`: all users.
+    pub fn only_users(&self) -> Option<BTreeSet<String>> {
+        let users = self.labels.get(ONLY_USERS)?;
+        Some(users.split(',').map(str::to_owned).collect())
+    }
+
     /// True when the node takes new work.
     pub fn takes_work(&self) -> bool {
         self.schedulable && self.drain.is_none() && self.health == Health::Healthy

@@ -103,7 +103,10 @@ impl Ledger {
                     host: None,
                     ..pinned.clone()
                 };
-                let demand = translate::demand(&unpinned, self.followed.avoided_nodes(&work));
+                let demand = translate::demand(
+                    &unpinned,
+                    self.followed.avoided_nodes(&work, &unpinned.user),
+                );
                 self.snapshot.set_demand(work, demand);
             }
         }

@@ -2,6 +2,7 @@
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::Batch;
+use hayward_rm_scheduler_domain::snapshot::Demand;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, WhenUnreachable, WorkId, WorkKind};
 
@@ -54,10 +55,22 @@ impl Ledger {
                 continue;
             };
             let entry = worker_demand(&description, work.clone());
-            let avoids = self.followed.avoided_nodes(&work);
+            let avoids = self.followed.avoided_nodes(&work, &entry.user);
             self.snapshot
                 .set_demand(work, translate::demand(&entry, avoids));
             self.timing.request_round();
+        }
+    }
+
+    /// Updates the nodes that a worker avoids.
+    pub(crate) fn refresh_worker(&mut self, work: &WorkId) {
+        if let Some(demand) = self.snapshot.demand.get(work) {
+            let avoids = self.followed.avoided_nodes(work, &demand.user);
+            let demand = Demand {
+                avoids,
+                ..demand.clone()
+            };
+            self.snapshot.set_demand(work.clone(), demand);
         }
     }
 

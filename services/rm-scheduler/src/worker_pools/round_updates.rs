@@ -45,7 +45,10 @@ impl Ledger {
     /// Reports to pools which nodes of their workers are blocked or avoided.
     fn report_blocked_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let blocked_nodes = |record: &PoolRecord| -> BTreeSet<NodeName> {
-            let avoided = self.followed.avoided_nodes(&record.description.id);
+            let description = &record.description;
+            let avoided = self
+                .followed
+                .avoided_nodes(&description.id, &description.user);
             let workers = record.pool.workers.values();
             let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
             let is_blocked = |node: &&NodeName| {

@@ -7,7 +7,7 @@ use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Change, Followed, Update};
-use hayward_vocabulary::{NodeName, Timestamp, WorkId};
+use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 
 /// Name of the neighbour that publishes `demand`.
 pub const JOB_CONVERTER: &str = "job-converter";
@@ -23,6 +23,8 @@ pub(crate) struct FollowedPublications {
     block_ends: BTreeSet<(Timestamp, String)>,
     /// Nodes that a job or service must avoid, by its id.
     avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
+    /// Nodes that are for some users alone, with these users.
+    restricted: BTreeMap<NodeName, BTreeSet<String>>,
     /// Nodes with a drain order.
     drained: BTreeSet<NodeName>,
 }
@@ -167,11 +169,39 @@ impl FollowedPublications {
         }
     }
 
-    /// Returns the nodes that are blocked for this work alone.
-    pub fn avoided_nodes(&self, work: &WorkId) -> BTreeSet<NodeName> {
+    /// Reads the only users of a node from its entry. Returns true if they changed.
+    pub fn update_only_users(&mut self, node: &str) -> bool {
+        let entry = self.nodes.get(node);
+        let update = entry.map(|entry| (entry.node.clone(), entry.only_users()));
+        update.is_some_and(|(node, users)| self.set_only_users(&node, users))
+    }
+
+    /// Sets the only users of a node. Returns true if that is a change.
+    pub fn set_only_users(&mut self, node: &NodeName, users: Option<BTreeSet<String>>) -> bool {
+        let before = self.restricted.get(node);
+        let changed = before != users.as_ref();
+        match users {
+            _ if !changed => {}
+            Some(users) => {
+                self.restricted.insert(node.clone(), users);
+            }
+            None => {
+                self.restricted.remove(node);
+            }
+        }
+        changed
+    }
+
+    /// Returns the nodes that are blocked for this work alone, and those that are not for its user.
+    pub fn avoided_nodes(&self, work: &WorkId, user: &UserName) -> BTreeSet<NodeName> {
+        let restricted = self.restricted.iter();
+        let of_others = restricted
+            .filter(|(_, users)| !users.contains(user.as_str()))
+            .map(|(node, _)| node);
         let of_job = self.avoided.get(&work.parent());
         let own = self.avoided.get(work);
-        of_job.into_iter().chain(own).flatten().cloned().collect()
+        let blocked = of_job.into_iter().chain(own).flatten();
+        blocked.chain(of_others).cloned().collect()
     }
 
     /// Sets whether a job or service must avoid a node. Returns true if that is a change.

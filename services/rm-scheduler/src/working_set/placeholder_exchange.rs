@@ -171,7 +171,7 @@ impl Ledger {
         if let Some(entry) = self.followed.demand().get(exchange.work.as_str()) {
             let demand = snapshot::Demand {
                 max_processes: 1,
-                ..translate::demand(entry, self.followed.avoided_nodes(&entry.work))
+                ..translate::demand(entry, self.followed.avoided_nodes(&entry.work, &entry.user))
             };
             self.snapshot.set_demand(exchange.work.clone(), demand);
         }
@@ -357,10 +357,9 @@ impl Ledger {
     ) -> Option<NodeName> {
         let record = self.allocations.get(&exchange.placeholder)?;
         let pool = &self.snapshot.nodes.get(&record.entry.node)?.pool;
-        let size = self
-            .quantum(pool)
-            .granted(&self.followed.demand().get(exchange.work.as_str())?.size);
-        let avoided = self.followed.avoided_nodes(&exchange.work);
+        let entry = self.followed.demand().get(exchange.work.as_str())?;
+        let size = self.quantum(pool).granted(&entry.size);
+        let avoided = self.followed.avoided_nodes(&exchange.work, &entry.user);
         let fits = |(name, free): &(&NodeName, &mut FreeSpace)| {
             free.pool == *pool && size.fits(&free.size) && !avoided.contains(*name)
         };

@@ -322,7 +322,7 @@ impl Ledger {
 
     /// Returns the demand of a request. `entry` is the demand of the work.
     fn request_demand(&self, request: &RequestEntry, entry: &DemandEntry) -> snapshot::Demand {
-        let mut avoids = self.followed.avoided_nodes(&request.work);
+        let mut avoids = self.followed.avoided_nodes(&request.work, &entry.user);
         avoids.extend(request.exclude.iter().cloned());
         avoids.extend(self.nodes_of_partners(entry));
         let mut demand = translate::demand(entry, avoids);

@@ -1,5 +1,6 @@
 //! Nodes that run the work of several users under one account (TC-26).
 
+use hayward_node_status_api::ONLY_USERS;
 use serde::Serialize;
 
 /// Label that an agent reports its choice of accounts in.
@@ -27,6 +28,11 @@ pub struct SharedAccountNode {
 pub fn shared_account(
     labels: &std::collections::BTreeMap<String, String>,
 ) -> Option<SharedAccount> {
+    // One user shares an account with no other.
+    let users = labels.get(ONLY_USERS);
+    if users.is_some_and(|users| !users.contains(',')) {
+        return None;
+    }
     let value = labels.get(LABEL)?;
     // An agent of the version before reports its uid too.
     if value == "agent" || value.starts_with("agent-") {
@@ -91,7 +97,7 @@ fn words(account: SharedAccount) -> (&'static str, &'static str, &'static str, &
             "run everybody's work as their own account",
             "any user's task there can read the node's credential, other users' files and \
              environments, and act for the node",
-            "run the agent as root",
+            "run the agent as root, or let one user use it: only_users = [\"ada\"]",
         ),
         SharedAccount::Fixed => (
             "runs everybody's work as one account",
@@ -136,6 +142,11 @@ mod tests {
             assert_eq!(shared_account(&labels), expected, "{value}");
         }
         assert_eq!(shared_account(&[].into()), None);
+        for (users, expected) in [("ada", None), ("ada,ben", Some(SharedAccount::Agent))] {
+            let labels = [(LABEL, "agent"), (ONLY_USERS, users)];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            assert_eq!(shared_account(&labels.into()), expected, "{users}");
+        }
     }
 
     #[test]
@@ -149,7 +160,8 @@ mod tests {
             "node node-1 runs everybody's work as its own account: any user's task there can read \
              the node's credential, other users' files and environments, and act for the node"
         );
-        assert_eq!(problem.action, "run the agent as root");
+        let action = "run the agent as root, or let one user use it: only_users = [\"ada\"]";
+        assert_eq!(problem.action, action);
         let mut both = nodes(2, SharedAccount::Mapped);
         both.extend(nodes(1, SharedAccount::Fixed));
         assert_eq!(problems(&both, 5).len(), 3);
