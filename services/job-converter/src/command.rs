@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{JobSubmission, ServiceSubmission};
 use hayward_job_converter_api::tasks::{LeaseRequest, RunTerms};
 use hayward_job_converter_application_protocol::ids::AppId;
-use hayward_job_converter_domain::Leased;
+use hayward_job_converter_domain::{Leased, NumberedCommand, RangeSet};
 use hayward_publication::Update;
 use hayward_publication::committer::Reply;
 use hayward_publication::invariants::Findings;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::applications::ApplicationCommand;
 use crate::error::Refusal;
 use crate::orchestrators::commands::OrchestratorCommand;
+use crate::work::TaskCommand;
 use crate::work::prepared_work::PreparedWork;
 use crate::work::service_deployment::Version;
 
@@ -27,8 +28,13 @@ pub enum Command {
         Reply<Result<ServiceChangeResult, Refusal>>,
     ),
     Cancel(CancelWork, Reply<Result<(), Refusal>>),
+    CancelTasks(CancelTasks, Reply<Result<CancelledTasks, Refusal>>),
     Lease(Box<LeaseTasks>, Reply<Result<LeaseGrant, Refusal>>),
     RunningTasks(RunningTasksQuery, Reply<Vec<RunningRun>>),
+    RunnerCommands(
+        RunnerCommandsQuery,
+        Reply<Result<Vec<NumberedCommand<TaskCommand>>, Refusal>>,
+    ),
     AllocationUpdate(Update<AllocationEntry>, Reply<()>),
     VerdictUpdate(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorCommand>),
@@ -73,6 +79,29 @@ pub struct CancelWork {
     pub user: Option<String>,
     /// Caller, shown in the timeline.
     pub caller: String,
+}
+
+/// Cancellation of single tasks of a job.
+pub struct CancelTasks {
+    pub job: CancelWork,
+    pub tasks: RangeSet,
+}
+
+/// Numbers of tasks that a cancellation changed, and of those that had ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CancelledTasks {
+    pub cancelled: u64,
+    pub stopping: u64,
+    pub ended: u64,
+}
+
+/// Request of a runner for the commands after a number.
+pub struct RunnerCommandsQuery {
+    pub job: WorkId,
+    /// Work id in the scope of the runner's token.
+    pub runner: WorkId,
+    pub allocation: AllocationId,
+    pub after: u64,
 }
 
 /// Change of a running service.

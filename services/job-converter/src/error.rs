@@ -28,6 +28,8 @@ pub enum Refusal {
     AccountInUse { user: UserName, work: String },
     #[error("the token is for the tasks of another job")]
     WrongRunner,
+    #[error("there is no task {task}")]
+    NoTaskWithNumber { task: u64, total: u64 },
     #[error("{job} has {total} tasks, numbered from 0; there is no task {task}")]
     NoSuchTask { job: WorkId, task: u64, total: u64 },
 }
@@ -47,6 +49,11 @@ impl From<Refusal> for Problem {
                 let detail = "leave it as it is, or submit another service";
                 return Self::new(Code::Invalid, refusal.to_string())
                     .at(format!("/{field}"), detail);
+            }
+            Refusal::NoTaskWithNumber { total, .. } => {
+                let last = total.saturating_sub(1);
+                let detail = format!("the job has {total} tasks: name numbers from 0 to {last}");
+                return Self::new(Code::Invalid, refusal.to_string()).at("/tasks", detail);
             }
             Refusal::WrongRunner => Code::Forbidden,
             Refusal::NoSuchTask { .. } => Code::Invalid,

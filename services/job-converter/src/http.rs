@@ -14,6 +14,7 @@ mod reservations;
 mod route_roles;
 mod services;
 mod submit;
+mod task_commands;
 mod task_views;
 mod tasks;
 mod work;
@@ -77,6 +78,9 @@ fn user_routes() -> OpenApiRouter<App> {
         .routes(routes!(task_views::list_tasks))
         .routes(routes!(task_views::show_job_task))
         .routes(routes!(task_views::read_logs))
+        .merge(in_memory::require_keys(
+            OpenApiRouter::new().routes(routes!(task_commands::cancel_tasks)),
+        ))
         .routes(routes!(services::list_services, submit::submit_service))
         .routes(routes!(
             services::show_service,
@@ -125,6 +129,7 @@ fn runner_routes() -> OpenApiRouter<App> {
     // poll.
     OpenApiRouter::new()
         .routes(routes!(tasks::report_tasks))
+        .routes(routes!(task_commands::follow_commands))
         .merge(
             OpenApiRouter::new()
                 .routes(routes!(tasks::lease_tasks))

@@ -2,8 +2,8 @@
 //!
 //! State changes for three reasons:
 //!
-//! - Requests: [`submit_and_cancel`], [`service_change`], [`task_leases`], and the modules
-//!   `applications` and `orchestrators`.
+//! - Requests: [`submit_and_cancel`], [`service_change`], [`task_leases`], `task_cancellation`, and
+//!   the modules `applications` and `orchestrators`.
 //! - Updates of the publications of rm-scheduler: [`scheduler_updates`].
 //! - Time: [`round`] ends leases and holds, and publishes what changed.
 //!
@@ -23,6 +23,7 @@ pub mod scheduler_updates;
 pub mod service_change;
 mod service_processors;
 pub mod submit_and_cancel;
+mod task_cancellation;
 pub mod task_leases;
 mod task_reports;
 mod timeline;
@@ -153,6 +154,10 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.cancel(&cancel, moment, batch);
                 batch.answer(reply, result);
             }
+            Command::CancelTasks(cancel, reply) => {
+                let result = self.cancel_tasks(&cancel, moment, batch);
+                batch.answer(reply, result);
+            }
             Command::Lease(lease, reply) => {
                 let result = self.lease(*lease, moment, batch);
                 batch.answer(reply, result);
@@ -160,6 +165,10 @@ impl hayward_publication::Ledger for Ledger {
             Command::RunningTasks(query, reply) => {
                 let running = self.running_tasks(query, moment);
                 batch.answer(reply, running);
+            }
+            Command::RunnerCommands(query, reply) => {
+                let commands = self.runner_commands(&query);
+                batch.answer(reply, commands);
             }
             Command::AllocationUpdate(update, reply) => {
                 self.apply_allocation_update(update, moment, batch);
@@ -212,6 +221,7 @@ impl hayward_publication::Ledger for Ledger {
             | Command::ChangeService(..)
             | Command::Cancel(..)
             | Command::ForgetAccount(..)
+            | Command::CancelTasks(..)
             | Command::Orchestrator(..)
             | Command::ChangeApplication(..)
             | Command::ReadApplications(..) => DryRunSupport::InPlace,

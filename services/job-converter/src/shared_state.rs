@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hayward_publication::KeyedNotify;
 use hayward_rm_scheduler_api::VerdictEntry;
-use hayward_vocabulary::{Timestamp, UserName};
+use hayward_vocabulary::{AllocationId, Timestamp, UserName};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub struct SharedState {
     pub last_maps: RwLock<BTreeMap<UserName, Timestamp>>,
     /// Wakes runners that wait for tasks of a job, when they may get a different response.
     pub tasks: Arc<KeyedNotify<Uuid>>,
+    /// Wakes the runner of an allocation, when a command waits for it.
+    pub commands: Arc<KeyedNotify<AllocationId>>,
 }
 
 impl SharedState {
@@ -42,6 +44,7 @@ impl SharedState {
             views: Arc::default(),
             last_maps: RwLock::default(),
             tasks: Arc::default(),
+            commands: Arc::default(),
         }
     }
 }

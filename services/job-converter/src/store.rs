@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod applications;
 pub mod backoffs;
+pub mod cancelled_tasks;
 pub mod history_cleanup;
 pub mod idempotency_keys;
 pub mod load_open_state;
@@ -35,6 +36,9 @@ pub struct Rows {
     pub forgotten: Vec<uuid::Uuid>,
     pub outcomes: Vec<tasks::OutcomeRow>,
     pub attempts: Vec<tasks::AttemptRow>,
+    /// Tasks that ended without a run.
+    pub unrun: Vec<cancelled_tasks::UnrunRow>,
+    pub task_stops: Vec<cancelled_tasks::TaskStopRow>,
     pub leases: Vec<tasks::LeaseRow>,
     pub deleted_leases: Vec<String>,
     pub settled: Vec<settled_allocations::SettledRow>,
@@ -74,6 +78,8 @@ impl Rows {
             self.forgotten.len(),
             self.outcomes.len(),
             self.attempts.len(),
+            self.unrun.len(),
+            self.task_stops.len(),
             self.leases.len(),
             self.deleted_leases.len(),
             self.settled.len(),
@@ -114,6 +120,8 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     work::cancel(tx, &rows.cancelled).await?;
     tasks::insert_outcomes(tx, &rows.outcomes).await?;
     tasks::insert_attempts(tx, &rows.attempts).await?;
+    cancelled_tasks::insert_unrun(tx, &rows.unrun).await?;
+    cancelled_tasks::insert_stops(tx, &rows.task_stops).await?;
     tasks::upsert_leases(tx, &rows.leases).await?;
     tasks::delete_leases(tx, &rows.deleted_leases).await?;
     settled_allocations::insert(tx, &rows.settled).await?;

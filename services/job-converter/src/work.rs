@@ -9,6 +9,7 @@ pub mod run_end;
 pub mod run_terms;
 pub mod service_deployment;
 pub mod service_processors;
+pub mod task_numbers;
 pub mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +18,11 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
+use hayward_job_converter_api::task_commands::CommandKind;
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
 use hayward_job_converter_domain::{
-    Backoff, BackoffPolicy, JobUsage, RunningTask, TaskRunners, TaskTable, WorkFacts,
+    Backoff, BackoffPolicy, JobUsage, RunnerCommands, RunningTask, TaskRunners, TaskTable,
+    WorkFacts,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
@@ -67,6 +70,8 @@ pub struct Job {
     pub submission: Arc<JobSubmission>,
     pub tasks: TaskTable,
     pub runners: TaskRunners,
+    /// Commands to runners about their tasks.
+    pub commands: RunnerCommands<TaskCommand>,
     pub runner: Runner,
     /// Maximum number of tasks in one lease response. It keeps responses small when tasks carry
     /// large environments.
@@ -135,6 +140,14 @@ impl PastAllocations {
     pub fn node(&self, id: &AllocationId) -> Option<&NodeName> {
         self.0.get(id)
     }
+}
+
+/// A command about one run of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCommand {
+    pub kind: CommandKind,
+    pub task: u64,
+    pub attempt: u32,
 }
 
 /// A failed task, with one sentence about its end.

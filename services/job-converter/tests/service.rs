@@ -29,6 +29,8 @@ mod service_changes;
 mod service_processors;
 #[path = "service/submissions.rs"]
 mod submissions;
+#[path = "service/task_cancellation.rs"]
+mod task_cancellation;
 #[path = "service/task_leases.rs"]
 mod task_leases;
 #[path = "service/task_recovery.rs"]

@@ -8,6 +8,7 @@ pub mod placeholders;
 pub mod service_processors;
 pub mod signals;
 pub mod submission;
+pub mod task_commands;
 pub mod tasks;
 pub mod unreachable;
 pub mod usage;
@@ -166,7 +167,7 @@ pub enum WorkState {
     Running,
     /// Cancelled; its processes are ending.
     Stopping,
-    /// All tasks succeeded.
+    /// All tasks succeeded, apart from those that were cancelled one by one.
     Completed,
     /// Ended, and at least one task failed.
     Failed,
@@ -209,6 +210,17 @@ pub struct TaskCounts {
     pub succeeded: u64,
     /// Failed on every attempt.
     pub failed: u64,
+    /// Cancelled one by one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cancelled: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

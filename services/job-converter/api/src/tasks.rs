@@ -220,6 +220,8 @@ pub enum EndCause {
     Stopped,
     /// A process of Hayward that ran the task ended.
     CrashedRunner,
+    /// The task was cancelled.
+    Cancelled,
     #[serde(other)]
     Unknown,
 }
@@ -246,6 +248,7 @@ impl EndCause {
             Self::CannotStart => "cannot_start",
             Self::Stopped => "stopped",
             Self::CrashedRunner => "crashed_runner",
+            Self::Cancelled => "cancelled",
             Self::Unknown => "unknown",
         }
     }
@@ -260,6 +263,7 @@ impl EndCause {
             Self::CannotStart,
             Self::Stopped,
             Self::CrashedRunner,
+            Self::Cancelled,
         ];
         let found = all.into_iter().find(|cause| cause.name() == name);
         found.unwrap_or(Self::Unknown)
@@ -304,7 +308,11 @@ pub struct TaskList {
     pub revision: u64,
 }
 
-/// A task with an outcome, or in the state that the request named.
+/// Name in place of the allocation of a task that has no run.
+pub const NO_ALLOCATION: &str = "none";
+
+/// A task with an outcome, or in the state that the request named. A task that was cancelled before
+/// it ran has attempt 0, node `unknown` and allocation `none`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     pub task: u64,
@@ -343,6 +351,18 @@ pub enum TaskState {
     Running,
     Succeeded,
     Failed,
+    Cancelled,
+}
+
+impl TaskState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// `GET /v1/jobs/{id}/tasks/{task}`: one task with its failed attempts, oldest first.

@@ -90,6 +90,42 @@ impl RangeSet {
         true
     }
 
+    /// Removes and returns the numbers of `start..end` that are in the set, as ranges.
+    pub fn take_span(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let found: Vec<(u64, u64)> = self.spans_within(start, end).collect();
+        for (found_start, found_end) in &found {
+            // One range of the set covers each range found.
+            let Some((old_start, old_end)) = self.span_of(*found_start) else {
+                continue;
+            };
+            self.spans.remove(&old_start);
+            if old_start < *found_start {
+                self.spans.insert(old_start, *found_start);
+            }
+            if *found_end < old_end {
+                self.spans.insert(*found_end, old_end);
+            }
+            self.count -= found_end - found_start;
+        }
+        found
+    }
+
+    /// Returns how many numbers of `start..end` are in the set.
+    pub fn count_within(&self, start: u64, end: u64) -> u64 {
+        let spans = self.spans_within(start, end);
+        spans.map(|(start, end)| end - start).sum()
+    }
+
+    /// Returns the parts of ranges that are within `start..end`.
+    fn spans_within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        // The range that contains `start` may begin before it.
+        let first = self.span_of(start).map_or(start, |(first, _)| first);
+        let spans = self.spans.range(first..end.max(first));
+        spans
+            .map(move |(span_start, span_end)| ((*span_start).max(start), (*span_end).min(end)))
+            .filter(|(start, end)| start < end)
+    }
+
     /// Removes and returns the smallest numbers, at most `limit`.
     pub fn take_first(&mut self, limit: usize) -> Vec<u64> {
         let mut numbers = Vec::with_capacity(limit.min(1024));
@@ -133,6 +169,11 @@ mod tests {
         Remove(u64),
         /// Takes this many of the smallest numbers.
         TakeFirst(usize),
+        /// Takes all numbers from the start to one before the end.
+        TakeSpan {
+            start: u64,
+            end: u64,
+        },
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -144,6 +185,10 @@ mod tests {
             }),
             (0..40_u64).prop_map(Step::Remove),
             (0..6_usize).prop_map(Step::TakeFirst),
+            (0..40_u64, 0..12_u64).prop_map(|(start, len)| Step::TakeSpan {
+                start,
+                end: start + len,
+            }),
         ]
     }
 
@@ -169,6 +214,14 @@ mod tests {
                             first.push(number);
                         }
                         prop_assert_eq!(ranges.take_first(limit), first);
+                    }
+                    Step::TakeSpan { start, end } => {
+                        let within: Vec<u64> = set.range(start..end).copied().collect();
+                        prop_assert_eq!(ranges.count_within(start, end), within.len() as u64);
+                        let taken = ranges.take_span(start, end).into_iter();
+                        let taken: Vec<u64> = taken.flat_map(|(start, end)| start..end).collect();
+                        prop_assert_eq!(&taken, &within);
+                        set.retain(|number| !taken.contains(number));
                     }
                 }
                 prop_assert_eq!(ranges.len(), set.len() as u64);

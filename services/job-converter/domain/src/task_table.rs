@@ -1,13 +1,21 @@
 //! Leases and outcomes of the tasks of one job.
 //!
 //! A task is a number. It is in exactly one state: waiting, leased to one allocation, or done. The
-//! first outcome is final.
+//! first outcome is final. A cancelled task is done at once while it waits. A leased one is
+//! *cancelling* until its run ends.
 //!
 //! A reported success counts from any runner, because the work was done. A reported failure counts
 //! only from the holder of the lease and for its current attempt, because a runner that lost its
 //! lease may have been stopped by Hayward. Only counted failures use up attempts.
 
+mod cancellation;
+mod restore;
+
+pub use cancellation::{CancelEffect, HeldTask, UnrunSpan};
+pub use restore::OutcomeSums;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hayward_vocabulary::AllocationId;
 
@@ -41,6 +49,8 @@ pub enum ReportEffect {
     AttemptCounted,
     /// The task waits again. No attempt was counted.
     TaskReturned,
+    /// The run ended after the task was cancelled. This is its final outcome.
+    Cancelled,
     /// The report was a repetition, or came from a runner without the lease. The state is
     /// unchanged.
     Unchanged,
@@ -63,6 +73,12 @@ pub struct TaskTable {
     failures: BTreeMap<u64, u32>,
     /// Number of tasks whose outcome is a failure.
     failed: u64,
+    /// Number of tasks whose outcome is a cancellation.
+    cancelled: u64,
+    /// Leased tasks that were cancelled, with the name of the caller.
+    cancelling: BTreeMap<u64, Arc<str>>,
+    /// Outcomes without a run that are not stored yet.
+    unstored: Vec<UnrunSpan>,
     /// Total running time of the runs that became outcomes, in µs.
     spent_us: u64,
 }
@@ -78,6 +94,9 @@ impl TaskTable {
             done: RangeSet::default(),
             failures: BTreeMap::new(),
             failed: 0,
+            cancelled: 0,
+            cancelling: BTreeMap::new(),
+            unstored: Vec::new(),
             spent_us: 0,
         }
     }
@@ -99,7 +118,7 @@ impl TaskTable {
         self.failed
     }
     pub fn succeeded(&self) -> u64 {
-        self.done.len() - self.failed
+        self.done.len() - self.failed - self.cancelled
     }
     /// Returns the number of tasks without an outcome.
     pub fn remaining(&self) -> u64 {
@@ -125,11 +144,12 @@ impl TaskTable {
                 "of {total} tasks {waiting} wait, {leased} are leased and {done} are done"
             ));
         }
-        if leased != self.leased || self.failed > done {
-            let (counted_leases, failed) = (self.leased, self.failed);
+        let unsuccessful = self.failed + self.cancelled;
+        if leased != self.leased || unsuccessful > done {
+            let counted_leases = self.leased;
             return Some(format!(
-                "{leased} tasks are leased where {counted_leases} are counted; {failed} of {done} \
-                failed"
+                "{leased} tasks are leased where {counted_leases} are counted; {unsuccessful} of \
+                {done} failed or were cancelled"
             ));
         }
         let doubly_leased =
@@ -138,9 +158,9 @@ impl TaskTable {
         duplicate.map(|task| format!("task {task} is in two places"))
     }
 
-    /// Returns the mean milliseconds of tasks with an outcome.
+    /// Returns the mean milliseconds of tasks that succeeded or failed.
     pub fn mean_ms(&self) -> Option<u64> {
-        (self.spent_us / 1000).checked_div(self.done.len())
+        (self.spent_us / 1000).checked_div(self.done.len() - self.cancelled)
     }
 
     /// Returns the tasks leased to an allocation, with their attempts.
@@ -239,15 +259,21 @@ impl TaskTable {
         if !self.release(holder, task, Some(attempt)) {
             return (ReportEffect::Unchanged, None);
         }
-        if result == RunResult::Interrupted {
-            self.waiting.insert(task);
-            return (ReportEffect::TaskReturned, None);
-        }
         let failures = self.next_attempt(task);
-        if failures >= self.max_attempts || result == RunResult::FailedForGood {
+        let is_last = failures >= self.max_attempts || result == RunResult::FailedForGood;
+        if result != RunResult::Interrupted && is_last {
             self.record_outcome(task, duration_us);
             self.failed += 1;
             return (ReportEffect::FinalOutcome, None);
+        }
+        if self.cancelling.contains_key(&task) {
+            self.record_outcome(task, 0);
+            self.cancelled += 1;
+            return (ReportEffect::Cancelled, None);
+        }
+        if result == RunResult::Interrupted {
+            self.waiting.insert(task);
+            return (ReportEffect::TaskReturned, None);
         }
         self.failures.insert(task, failures);
         self.waiting.insert(task);
@@ -257,6 +283,7 @@ impl TaskTable {
     fn record_outcome(&mut self, task: u64, duration_us: u64) {
         self.done.insert(task);
         self.failures.remove(&task);
+        self.cancelling.remove(&task);
         self.spent_us = self.spent_us.saturating_add(duration_us);
     }
 
@@ -267,7 +294,7 @@ impl TaskTable {
         };
         self.leased -= held.len() as u64;
         for task in held.into_keys() {
-            self.waiting.insert(task);
+            self.wait_again(task);
         }
         true
     }
@@ -278,7 +305,7 @@ impl TaskTable {
         let mut any_leased = false;
         for task in tasks {
             if self.release(holder, *task, None) {
-                self.waiting.insert(*task);
+                self.wait_again(*task);
                 any_leased = true;
             }
         }
@@ -298,40 +325,6 @@ impl TaskTable {
             .copied()
             .collect();
         self.return_tasks(holder, &lost)
-    }
-
-    /// Restores a range of outcomes. It must be called before leases and failures are restored.
-    pub fn restore_done(&mut self, start: u64, end: u64) {
-        self.done.insert_span(start, end);
-        for task in start..end {
-            self.waiting.remove(task);
-        }
-    }
-
-    /// Restores the number of failed outcomes and the time spent.
-    pub fn restore_sums(&mut self, failed: u64, spent_us: u64) {
-        self.failed = failed;
-        self.spent_us = spent_us;
-    }
-
-    /// Restores the counted failures of a task without an outcome.
-    pub fn restore_failures(&mut self, task: u64, failures: u32) {
-        if task < self.total && !self.done.contains(task) {
-            self.failures.insert(task, failures);
-        }
-    }
-
-    /// Restores a lease.
-    pub fn restore_lease(&mut self, holder: &AllocationId, leased: &[Leased]) {
-        for lease in leased {
-            if self.waiting.remove(lease.task) {
-                self.leases
-                    .entry(holder.clone())
-                    .or_default()
-                    .insert(lease.task, lease.attempt);
-                self.leased += 1;
-            }
-        }
     }
 }
 

@@ -22,6 +22,7 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("explain_job", READERS),
     ("show_job_timeline", READERS),
     ("list_tasks", READERS),
+    ("cancel_tasks", CHANGERS),
     ("show_job_task", READERS),
     ("read_logs", READERS),
     ("list_services", READERS),
@@ -66,6 +67,7 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("confirm_release", CHANGERS),
     ("report_tasks", RUNNERS),
     ("lease_tasks", RUNNERS),
+    ("follow_commands", RUNNERS),
     ("follow_demand", SERVICES),
     ("follow_changes", READERS),
 ];

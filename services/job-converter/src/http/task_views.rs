@@ -1,23 +1,23 @@
 //! Tasks of a job as users read them: running tasks, outcomes, failed attempts and outputs.
 
+mod conversion;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use hayward_job_converter_api::tasks::{AttemptView, TaskHistory, TaskList, TaskState, TaskView};
-use hayward_job_converter_api::usage::{RunUsage, UsageSource};
+use hayward_job_converter_api::tasks::{TaskHistory, TaskList, TaskState, TaskView};
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
-use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, WorkId, WorkKind};
+use hayward_vocabulary::{BadName, WorkId, WorkKind};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use self::conversion::{attempt_view, running_view, task_view, unrun_views};
 use super::{App, work};
 use crate::command::{Command, RunningRun, RunningTasksQuery};
-use crate::store::tasks::{
-    AttemptRow, OutcomePage, OutcomeRow, load_attempts, load_outcome, load_outcomes,
-};
-use crate::work::run_end::{RunFacts, describe_run_end};
+use crate::store::cancelled_tasks::{UnrunPage, load_unrun_page};
+use crate::store::tasks::{OutcomePage, OutcomeRow, load_attempts, load_outcome, load_outcomes};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -88,18 +88,52 @@ async fn list_outcomes(
     app: &App,
     job: Uuid,
     page: Page,
-    succeeded: Option<bool>,
+    state: Option<TaskState>,
 ) -> Result<(Vec<OutcomeRow>, Option<String>), Problem> {
     let outcome_page = OutcomePage {
         job,
         first_task: page.first_task,
-        succeeded,
+        state: state.map(TaskState::name),
         limit: page.limit + 1,
     };
     let loaded = load_outcomes(&app.pool, &outcome_page).await;
     let mut rows = loaded.map_err(unavailable)?;
     let next = page.split_next(&mut rows, |row| row.task.to_string());
     Ok((rows, next))
+}
+
+/// Returns a page of ended tasks by number, and the cursor of the next page. Some of them have no
+/// run.
+async fn list_ended(
+    app: &App,
+    job: Uuid,
+    page: Page,
+    state: Option<TaskState>,
+) -> Result<(Vec<TaskView>, Option<String>), Problem> {
+    let (rows, next_outcome) = list_outcomes(app, job, page, state).await?;
+    let unrun_page = UnrunPage {
+        job,
+        first_task: page.first_task,
+        state: state.map(TaskState::name),
+        limit: page.limit + 1,
+    };
+    let loaded = load_unrun_page(&app.pool, &unrun_page).await;
+    let spans = loaded.map_err(unavailable)?;
+    let views = rows.into_iter().map(task_view).collect::<Result<_, _>>();
+    let mut views: Vec<TaskView> = views.map_err(Problem::internal)?;
+    let maximum = usize::try_from(page.limit + 1).unwrap_or(usize::MAX);
+    let unrun = unrun_views(&spans, page.first_task).take(maximum);
+    for view in unrun {
+        views.push(view.map_err(Problem::internal)?);
+    }
+    // The outcomes may go on beyond their page, so no later task is shown.
+    let end = next_outcome.and_then(|next| next.parse().ok());
+    views.retain(|view| end.is_none_or(|end: u64| view.task < end));
+    views.sort_by_key(|view| view.task);
+    let next = views.get(maximum - 1).map(|view| view.task);
+    views.truncate(maximum - 1);
+    let next = next.or(end).map(|next| next.to_string());
+    Ok((views, next))
 }
 
 /// Returns a page of running tasks by number, and the cursor of the next page.
@@ -150,23 +184,12 @@ pub async fn list_tasks(
     let page = Page::parse(query.limit, query.cursor.as_deref())?;
     app.publisher.readable()?;
     let (uuid, _) = work::find_readable(&app, &caller, WorkKind::Job, &id)?;
-    let succeeded = match query.state {
-        Some(TaskState::Running) => {
-            let (tasks, next_cursor) = list_running(&app, uuid, page).await?;
-            return Ok(Json(TaskList {
-                tasks,
-                next_cursor,
-                revision,
-            }));
-        }
-        Some(TaskState::Succeeded) => Some(true),
-        Some(TaskState::Failed) => Some(false),
-        None => None,
+    let (tasks, next_cursor) = match query.state {
+        Some(TaskState::Running) => list_running(&app, uuid, page).await?,
+        state => list_ended(&app, uuid, page, state).await?,
     };
-    let (rows, next_cursor) = list_outcomes(&app, uuid, page, succeeded).await?;
-    let views = rows.into_iter().map(task_view);
     Ok(Json(TaskList {
-        tasks: views.collect::<Result<_, _>>().map_err(Problem::internal)?,
+        tasks,
         next_cursor,
         revision,
     }))
@@ -209,10 +232,10 @@ pub async fn show_job_task(
     let attempts = load_attempts(&app.pool, uuid, row_task).await;
     let current = match outcome.map_err(unavailable)? {
         Some(row) => Some(task_view(row)),
-        None => running
-            .into_iter()
-            .find(|run| run.task == task)
-            .map(running_view),
+        None => read_unrun(&app, uuid, row_task).await?.or_else(|| {
+            let run = running.into_iter().find(|run| run.task == task);
+            run.map(running_view)
+        }),
     };
     let attempts = attempts.map_err(unavailable)?.into_iter();
     let attempts = attempts.map(attempt_view).collect::<Result<_, _>>();
@@ -222,118 +245,25 @@ pub async fn show_job_task(
     }))
 }
 
-/// Parses the node of a row. A runner may report before its allocation is observed.
-fn parse_node(node: Option<&str>) -> Result<NodeName, BadName> {
-    NodeName::new(node.unwrap_or("unknown"))
-}
-
-/// Columns of the usage of a run.
-struct UsageFields<'a> {
-    user_us: Option<i64>,
-    system_us: Option<i64>,
-    max_rss_bytes: Option<i64>,
-    peak_memory_bytes: Option<i64>,
-    source: Option<&'a str>,
-}
-
-impl UsageFields<'_> {
-    fn to_view(&self) -> Option<RunUsage> {
-        Some(RunUsage {
-            user_us: self.user_us?.unsigned_abs(),
-            system_us: self.system_us?.unsigned_abs(),
-            max_rss_bytes: self.max_rss_bytes?.unsigned_abs(),
-            peak_memory_bytes: self.peak_memory_bytes.map(i64::unsigned_abs),
-            source: UsageSource::from_name(self.source?),
-        })
-    }
-}
-
-fn task_view(row: OutcomeRow) -> Result<TaskView, BadName> {
-    let end = describe_run_end(&RunFacts {
-        cause: row.end_cause.as_deref(),
-        message: row.end_message.as_deref(),
-        exit_code: row.exit_code,
-        signal: row.signal,
-        error: row.error.as_deref(),
-    });
-    let state = if row.succeeded {
-        TaskState::Succeeded
-    } else {
-        TaskState::Failed
+/// Returns the view of a task that ended without a run.
+async fn read_unrun(
+    app: &App,
+    job: Uuid,
+    task: i64,
+) -> Result<Option<Result<TaskView, BadName>>, Problem> {
+    let page = UnrunPage {
+        job,
+        first_task: task,
+        state: None,
+        limit: 1,
     };
-    let usage = UsageFields {
-        user_us: row.user_us,
-        system_us: row.system_us,
-        max_rss_bytes: row.max_rss_bytes,
-        peak_memory_bytes: row.peak_memory_bytes,
-        source: row.usage_source.as_deref(),
+    let loaded = load_unrun_page(&app.pool, &page).await;
+    let spans = loaded.map_err(unavailable)?;
+    let is_task = |view: &Result<TaskView, BadName>| {
+        view.as_ref()
+            .is_ok_and(|view| view.task == task.unsigned_abs())
     };
-    Ok(TaskView {
-        usage: usage.to_view(),
-        task: row.task.unsigned_abs(),
-        state: Some(state),
-        attempt: row.attempt.unsigned_abs(),
-        succeeded: row.succeeded,
-        exit_code: row.exit_code,
-        signal: row.signal,
-        error: row.error,
-        duration_us: row.duration_us.unsigned_abs(),
-        node: parse_node(row.node.as_deref())?,
-        allocation: AllocationId::new(row.allocation)?,
-        output: row.output,
-        end: Some(end),
-        started_at: None,
-        run_ms: None,
-    })
-}
-
-fn running_view(run: RunningRun) -> Result<TaskView, BadName> {
-    Ok(TaskView {
-        task: run.task,
-        state: Some(TaskState::Running),
-        attempt: run.attempt,
-        succeeded: false,
-        exit_code: None,
-        signal: None,
-        error: None,
-        duration_us: 0,
-        node: run.node.map_or_else(|| parse_node(None), Ok)?,
-        allocation: run.allocation,
-        output: String::new(),
-        end: None,
-        usage: None,
-        started_at: Some(run.started_at),
-        run_ms: Some(run.run_ms),
-    })
-}
-
-fn attempt_view(row: AttemptRow) -> Result<AttemptView, BadName> {
-    let end = describe_run_end(&RunFacts {
-        cause: row.end_cause.as_deref(),
-        message: row.end_message.as_deref(),
-        exit_code: row.exit_code,
-        signal: row.signal,
-        error: row.error.as_deref(),
-    });
-    let usage = UsageFields {
-        user_us: row.user_us,
-        system_us: row.system_us,
-        max_rss_bytes: row.max_rss_bytes,
-        peak_memory_bytes: row.peak_memory_bytes,
-        source: row.usage_source.as_deref(),
-    };
-    Ok(AttemptView {
-        duration_us: row.duration_us.map(i64::unsigned_abs),
-        usage: usage.to_view(),
-        attempt: row.attempt.unsigned_abs(),
-        exit_code: row.exit_code,
-        signal: row.signal,
-        error: row.error,
-        node: parse_node(row.node.as_deref())?,
-        allocation: AllocationId::new(row.allocation)?,
-        ended_at: Timestamp::from_unix_ms(row.ended_at_ms),
-        end,
-    })
+    Ok(unrun_views(&spans, task).next().filter(is_task))
 }
 
 /// Outputs of the tasks of a job, by task number.

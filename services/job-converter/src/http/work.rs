@@ -277,6 +277,22 @@ impl Page {
     }
 }
 
+/// Creates the command of a caller that may change work of this kind.
+pub fn cancel_command(caller: &Caller, kind: WorkKind, id: &WorkId) -> Result<CancelWork, Problem> {
+    caller.require(&[Scope::Submitter, Scope::Operator])?;
+    let missing = || Problem::not_found(id);
+    let (id_kind, _, instance) = parse_work_id(id).ok_or_else(missing)?;
+    if id_kind != kind || instance.is_some() {
+        return Err(missing());
+    }
+    let is_operator = caller.has(&Scope::Operator);
+    Ok(CancelWork {
+        id: id.clone(),
+        user: (!is_operator).then(|| caller.name.clone()),
+        caller: caller.display_name(),
+    })
+}
+
 /// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
 pub async fn cancel(
     app: &App,
@@ -285,19 +301,9 @@ pub async fn cancel(
     id: WorkId,
     DryRun { dry_run }: DryRun,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    caller.require(&[Scope::Submitter, Scope::Operator])?;
+    let command = cancel_command(caller, kind, &id)?;
     let missing = || Problem::not_found(&id);
-    let (id_kind, uuid, instance) = parse_work_id(&id).ok_or_else(missing)?;
-    if id_kind != kind || instance.is_some() {
-        return Err(missing());
-    }
-    let is_operator = caller.has(&Scope::Operator);
-    let user = (!is_operator).then(|| caller.name.clone());
-    let command = CancelWork {
-        id: id.clone(),
-        user,
-        caller: caller.display_name(),
-    };
+    let (_, uuid, _) = parse_work_id(&id).ok_or_else(missing)?;
     let committed = app
         .handle
         .execute(|reply| Command::Cancel(command, reply))

@@ -6,6 +6,7 @@ use hayward_vocabulary::{UserName, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
+use super::task_cancellation::write_unrun;
 use super::timeline::replace_nul;
 use crate::store::Rows;
 use crate::store::work::EndedRow;
@@ -47,6 +48,26 @@ fn failure_reason(job: &Job) -> String {
     }
 }
 
+/// Returns the final state of a job whose tasks all have an outcome. Tasks that were cancelled one
+/// by one were not wanted, so they are no failure.
+fn completed_state(job: &Job) -> FinalState {
+    let tasks = &job.tasks;
+    let (succeeded, cancelled, total) = (tasks.succeeded(), tasks.cancelled(), tasks.total());
+    if tasks.failed() > 0 {
+        return FinalState::failed(failure_reason(job));
+    }
+    let state = if succeeded == 0 && cancelled > 0 {
+        WorkState::Cancelled
+    } else {
+        WorkState::Completed
+    };
+    let reason = format!("{succeeded} of {total} tasks succeeded, {cancelled} cancelled");
+    FinalState {
+        state,
+        reason: (cancelled > 0).then_some(reason),
+    }
+}
+
 impl Ledger {
     /// Ends a job whose tasks all have an outcome.
     pub(super) fn end_completed_job(
@@ -58,14 +79,7 @@ impl Ledger {
         let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
             return;
         };
-        let final_state = if job.tasks.failed() == 0 {
-            FinalState {
-                state: WorkState::Completed,
-                reason: None,
-            }
-        } else {
-            FinalState::failed(failure_reason(job))
-        };
+        let final_state = completed_state(job);
         self.end_work(uuid, final_state, moment, batch);
     }
 
@@ -91,6 +105,7 @@ impl Ledger {
         let Some(mut work) = self.works.remove(&uuid) else {
             return;
         };
+        write_unrun(&mut work, moment, batch);
         for slot in 0..work.slots.len() {
             batch.withdraw(DEMAND, "", work.slot_id(slot).as_str());
         }

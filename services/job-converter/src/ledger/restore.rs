@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hayward_job_converter_domain::Backoff;
 use hayward_job_converter_domain::service_processors::FailureRecord;
 use hayward_job_converter_domain::user_numbers::UserNumbers;
+use hayward_job_converter_domain::{Backoff, OutcomeSums};
 use hayward_publication::Followed;
 use hayward_publication::committer::Moment;
 use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, WorkId, WorkKind};
@@ -126,11 +126,13 @@ impl Ledger {
         for row in stored.final_works {
             ledger.restore_final(row)?;
         }
+        ledger.restore_unrun(&stored.unrun);
         ledger.restore_task_results(stored.done, stored.sums, stored.failures);
         ledger.restore_usage(&stored.usage);
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
+        ledger.restore_task_stops(&stored.task_stops, moment);
         ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
         for row in stored.backoffs {
@@ -154,8 +156,11 @@ impl Ledger {
         }
         for row in sums {
             if let Some(job) = self.job(row.job) {
-                job.tasks
-                    .restore_sums(to_u64(row.failed), to_u64(row.spent_us));
+                job.tasks.restore_sums(OutcomeSums {
+                    failed: to_u64(row.failed),
+                    cancelled: to_u64(row.cancelled),
+                    spent_us: to_u64(row.spent_us),
+                });
             }
         }
         for row in failures {
@@ -354,7 +359,7 @@ impl Ledger {
         }
     }
 
-    fn job(&mut self, uuid: Uuid) -> Option<&mut Job> {
+    pub(super) fn job(&mut self, uuid: Uuid) -> Option<&mut Job> {
         self.works.get_mut(&uuid)?.job_mut()
     }
 
@@ -370,7 +375,7 @@ fn find_slot(work: &Work, slot: &str) -> Option<usize> {
     work.slot_at(processor)
 }
 
-fn to_u64(stored: i64) -> u64 {
+pub(super) fn to_u64(stored: i64) -> u64 {
     u64::try_from(stored).unwrap_or(0)
 }
 

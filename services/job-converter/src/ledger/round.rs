@@ -23,7 +23,7 @@ impl Ledger {
         }
         self.refresh(moment, batch);
         self.refresh_orchestrated(moment, batch);
-        self.write_leases(batch);
+        self.write_leases(moment, batch);
         let removed_keys = self.keys.sweep(moment.now, self.shared.settings.keep_keys);
         let has_more = self.forget_old_work(moment, batch) || !removed_keys.is_empty();
         batch.rows.deleted_keys = removed_keys;
@@ -110,6 +110,10 @@ impl Ledger {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
+        // The last tasks may have ended without a report, because they were cancelled.
+        if !work.cancelled && work.job().is_some_and(|job| job.tasks.is_over()) {
+            return self.end_completed_job(uuid, moment, batch);
+        }
         let shared = self.shared.clone();
         let verdicts = shared.verdicts.read();
         let verdict = (0..work.slots.len())

@@ -255,6 +255,7 @@ impl Ledger {
             return false;
         };
         let is_released = job.runners.remove(holder);
+        job.commands.remove(holder);
         if job.tasks.end_leases(holder) {
             self.changed_leases.insert((uuid, holder.clone()));
             self.dirty.insert(uuid);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{BulkResult, BulkSubmitted, Submitted};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_publication::committer::{Batch, Moment};
+use uuid::Uuid;
 
 use super::Ledger;
 use super::idempotency_keys::KeyState;
@@ -20,6 +21,12 @@ use crate::work::{Runner, Work, parse_work_id, published_entries};
 pub struct RunnerUse {
     pub token: Arc<str>,
     pub works: usize,
+}
+
+/// Work that a caller may change.
+pub(super) enum FoundWork {
+    Open(Uuid),
+    Ended,
 }
 
 impl Ledger {
@@ -147,6 +154,26 @@ impl Ledger {
             .insert(runner.id.clone(), RunnerUse { token, works: 1 });
     }
 
+    /// Returns the work if the caller may change it.
+    pub(super) fn find_changeable(&self, cancel: &CancelWork) -> Result<FoundWork, Refusal> {
+        let missing = || Refusal::NoSuchWork(cancel.id.clone());
+        let (_, uuid, _) = parse_work_id(&cancel.id).ok_or_else(missing)?;
+        let (id, owner, found) = match (self.works.get(&uuid), self.final_works.get(&uuid)) {
+            (Some(work), _) => (&work.id, &work.user, FoundWork::Open(uuid)),
+            (None, Some(over)) => (&over.id, &over.user, FoundWork::Ended),
+            (None, None) => return Err(missing()),
+        };
+        let is_owner = cancel
+            .user
+            .as_ref()
+            .is_none_or(|user| user == owner.as_str());
+        if is_owner && *id == cancel.id {
+            Ok(found)
+        } else {
+            Err(missing())
+        }
+    }
+
     /// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
     pub(super) fn cancel(
         &mut self,
@@ -154,17 +181,13 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        let missing = || Refusal::NoSuchWork(cancel.id.clone());
-        let (_, uuid, _) = parse_work_id(&cancel.id).ok_or_else(missing)?;
-        let is_owner = |owner: &str| cancel.user.as_ref().is_none_or(|user| user == owner);
-        if let Some(final_work) = self.final_works.get(&uuid) {
-            let is_visible = is_owner(final_work.user.as_str()) && final_work.id == cancel.id;
-            return if is_visible { Ok(()) } else { Err(missing()) };
-        }
-        let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
-        if !is_owner(work.user.as_str()) || work.id != cancel.id {
-            return Err(missing());
-        }
+        let uuid = match self.find_changeable(cancel)? {
+            FoundWork::Open(uuid) => uuid,
+            FoundWork::Ended => return Ok(()),
+        };
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return Ok(());
+        };
         if work.cancelled || batch.is_dry_run() {
             return Ok(());
         }

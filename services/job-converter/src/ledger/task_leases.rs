@@ -16,6 +16,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
+use super::task_cancellation::write_unrun;
 use super::task_reports::Reports;
 use crate::command::{LeaseGrant, LeaseTasks};
 use crate::error::Refusal;
@@ -88,7 +89,7 @@ impl Ledger {
     }
 
     /// Returns the uuid of the job if the token belongs to a runner of the job.
-    fn find_runner_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
+    pub(super) fn find_runner_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
         let missing = || Refusal::NoSuchWork(id.clone());
         let (_, uuid, _) = parse_work_id(id).ok_or_else(missing)?;
         let (job_id, job_runner) = match (self.works.get(&uuid), self.final_works.get(&uuid)) {
@@ -155,12 +156,14 @@ impl Ledger {
     }
 
     /// Writes the rows of leases that changed in this batch.
-    pub(super) fn write_leases(&mut self, batch: &mut Batch<Rows>) {
+    pub(super) fn write_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         for (uuid, holder) in std::mem::take(&mut self.changed_leases) {
             // The leases of an ended job are deleted with it.
-            let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
+            let Some(work) = self.works.get_mut(&uuid) else {
                 continue;
             };
+            write_unrun(work, moment, batch);
+            let Some(job) = work.job() else { continue };
             match leased_tasks_to_text(job, &holder) {
                 Some(tasks) => batch.rows.leases.push(LeaseRow {
                     allocation: holder.to_string(),

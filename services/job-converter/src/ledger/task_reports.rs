@@ -71,6 +71,7 @@ impl Reports<'_> {
         if result != RunResult::Interrupted {
             job.runners.record_run(holder, report.duration_us);
         }
+        let cancelled_by = job.tasks.cancelled_by(report.task).cloned();
         let before = job.tasks.leased();
         let (recorded, other_holder) = job.tasks.finish(holder, leased, result, report.duration_us);
         self.changed.lease |=
@@ -102,6 +103,15 @@ impl Reports<'_> {
                 self.changed.waiting = true;
                 let row = self.attempt_row(uuid, node, report);
                 self.batch.rows.attempts.push(row);
+            }
+            ReportEffect::Cancelled => {
+                // A run that was stopped on purpose is no end without progress.
+                job.counted_attempts += 1;
+                self.changed.progress = true;
+                let mut row = self.outcome_row(uuid, node, report, result);
+                row.end_cause = Some(EndCause::Cancelled.name().to_owned());
+                row.end_message = cancelled_by.map(|by| format!("cancelled by {by}"));
+                self.batch.rows.outcomes.push(row);
             }
             ReportEffect::TaskReturned => self.changed.waiting = true,
             ReportEffect::Unchanged | ReportEffect::NoSuchTask => {}

@@ -56,6 +56,9 @@ async fn delete_batch(pool: &PgPool) -> Result<bool, sqlx::Error> {
         sqlx::query!("delete from attempt where job = $1", work)
             .execute(&mut *tx)
             .await?;
+        sqlx::query!("delete from unrun where job = $1", work)
+            .execute(&mut *tx)
+            .await?;
         sqlx::query!("delete from event where work = $1", work)
             .execute(&mut *tx)
             .await?;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::accounts::{self, StoredAccount};
 use super::applications::{self, ApplicationRow, ApplicationTaskRow};
+use super::cancelled_tasks::{self, TaskStopRow, UnrunRow};
 use super::idempotency_keys::KeyRow;
 use super::past_allocations::{self, PastRow};
 use super::processors::{self, LastHostRow, StoredProcessor};
@@ -57,6 +58,7 @@ pub struct DoneRow {
 pub struct SumRow {
     pub job: Uuid,
     pub failed: i64,
+    pub cancelled: i64,
     pub spent_us: i64,
 }
 
@@ -111,6 +113,8 @@ pub struct Stored {
     pub sums: Vec<SumRow>,
     pub usage: Vec<UsageRow>,
     pub failures: Vec<FailuresRow>,
+    pub unrun: Vec<UnrunRow>,
+    pub task_stops: Vec<TaskStopRow>,
     pub leases: Vec<StoredLease>,
     pub settled: Vec<StoredSettled>,
     pub backoffs: Vec<StoredBackoff>,
@@ -133,6 +137,8 @@ pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         sums: load_sums(tx).await?,
         usage: load_usage(tx).await?,
         failures: load_failures(tx).await?,
+        unrun: cancelled_tasks::load_unrun(tx).await?,
+        task_stops: cancelled_tasks::load_stops(tx).await?,
         leases: load_leases(tx).await?,
         settled: load_settled(tx).await?,
         backoffs: load_backoffs(tx).await?,
@@ -197,8 +203,13 @@ async fn load_done(tx: &mut PgConnection) -> Result<Vec<DoneRow>, sqlx::Error> {
 async fn load_sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
     sqlx::query_as!(
         SumRow,
-        r#"select o.job, count(*) filter (where not o.succeeded) as "failed!",
-                  sum(o.duration_us)::bigint as "spent_us!"
+        r#"select o.job,
+                  count(*) filter (where not o.succeeded
+                                     and o.end_cause is distinct from 'cancelled') as "failed!",
+                  count(*) filter (where o.end_cause = 'cancelled') as "cancelled!",
+                  coalesce(sum(o.duration_us)
+                           filter (where o.end_cause is distinct from 'cancelled'), 0)::bigint
+                      as "spent_us!"
              from outcome o join work w on w.id = o.job and w.ended_at_ms is null
             group by o.job"#
     )

@@ -179,8 +179,8 @@ pub struct OutcomePage {
     pub job: Uuid,
     /// Number of the first task.
     pub first_task: i64,
-    /// Only successes or only failures. `None` for both.
-    pub succeeded: Option<bool>,
+    /// Only tasks in this state. `None` for all.
+    pub state: Option<&'static str>,
     pub limit: i64,
 }
 
@@ -195,11 +195,14 @@ pub async fn load_outcomes(
                 allocation, output, ended_at_ms, end_cause, end_message, user_us, system_us,
                 max_rss_bytes, peak_memory_bytes, usage_source
            from outcome
-          where job = $1 and task >= $2 and ($3::boolean is null or succeeded = $3)
+          where job = $1 and task >= $2
+            and ($3::text is null or $3 = case when succeeded then 'succeeded'
+                                               when end_cause = 'cancelled' then end_cause
+                                               else 'failed' end)
           order by task limit $4",
         page.job,
         page.first_task,
-        page.succeeded,
+        page.state,
         page.limit
     )
     .fetch_all(pool)
@@ -215,7 +218,7 @@ pub async fn load_outcome(
     let page = OutcomePage {
         job,
         first_task: task,
-        succeeded: None,
+        state: None,
         limit: 1,
     };
     let first = load_outcomes(pool, &page).await?.pop();

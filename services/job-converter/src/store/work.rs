@@ -196,6 +196,7 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
     sqlx::query!("delete from lease where job = any($1)", &ids)
         .execute(&mut *tx)
         .await?;
+    super::cancelled_tasks::delete_stops(tx, &ids).await?;
     sqlx::query!("delete from past where job = any($1)", &ids)
         .execute(&mut *tx)
         .await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
-use hayward_job_converter_domain::{JobUsage, TaskRunners, TaskTable};
+use hayward_job_converter_domain::{JobUsage, RunnerCommands, TaskRunners, TaskTable};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::launch::LaunchAccount;
@@ -94,6 +94,7 @@ pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
         max_leased: max_leased(&submission),
         tasks: TaskTable::new(submission.tasks.len(), attempts),
         runners: TaskRunners::default(),
+        commands: RunnerCommands::default(),
         submission: Arc::new(submission),
         runner,
         counted_attempts: 0,

@@ -340,6 +340,7 @@ fn task_counts(job: &Job) -> TaskCounts {
         running,
         succeeded: job.tasks.succeeded(),
         failed: job.tasks.failed(),
+        cancelled: job.tasks.cancelled(),
     }
 }
 

@@ -39,7 +39,7 @@ fn end_cause(facts: &RunFacts<'_>) -> EndCause {
 fn blame(cause: EndCause, exit_code: Option<i32>) -> Blame {
     match cause {
         EndCause::Exited if exit_code == Some(0) => Blame::None,
-        EndCause::Stopped => Blame::None,
+        EndCause::Stopped | EndCause::Cancelled => Blame::None,
         EndCause::Exited
         | EndCause::Signalled
         | EndCause::OutOfMemory
@@ -63,6 +63,7 @@ fn default_message(cause: EndCause, facts: &RunFacts<'_>) -> String {
         (EndCause::CannotStart, _, _) => facts.error.unwrap_or("could not be started").to_owned(),
         (EndCause::Stopped, _, _) => "was stopped by Hayward".to_owned(),
         (EndCause::CrashedRunner, _, _) => "its launcher ended while it ran".to_owned(),
+        (EndCause::Cancelled, _, _) => "was cancelled".to_owned(),
         (EndCause::Unknown, _, _) => "ended for an unknown reason".to_owned(),
     }
 }
@@ -155,6 +156,7 @@ mod tests {
         for (facts, blame) in [
             (exited(0), Blame::None),
             (reported("stopped"), Blame::None),
+            (reported("cancelled"), Blame::None),
             (exited(3), Blame::User),
             (signalled(11), Blame::User),
             (reported("time_limit"), Blame::User),
@@ -186,6 +188,7 @@ mod tests {
             (reported("time_limit"), "reached its time limit"),
             (reported("out_of_memory"), "reached its memory limit"),
             (reported("stopped"), "was stopped by Hayward"),
+            (reported("cancelled"), "was cancelled"),
             (reported("unknown"), "ended for an unknown reason"),
         ] {
             assert_eq!(describe_run_end(&facts).message, message);

@@ -71,9 +71,16 @@ fn render_current(task: &TaskView, renderer: &Renderer) -> String {
     let tone = match state {
         TaskState::Running | TaskState::Succeeded => Tone::Good,
         TaskState::Failed => Tone::Bad,
+        TaskState::Cancelled => Tone::Plain,
     };
     let mut facts = Facts::default();
     facts.add("state", toned(enum_text(&state), tone));
+    let end = task.end.as_ref().filter(|_| !task.succeeded);
+    if task.attempt == 0 {
+        // It was cancelled before it ran.
+        facts.add("message", end.map_or("", |end| end.message.as_str()));
+        return facts.render(renderer);
+    }
     facts.add("attempt", task.attempt);
     facts.add("node", &task.node);
     facts.add("allocation", &task.allocation);
@@ -90,7 +97,7 @@ fn render_current(task: &TaskView, renderer: &Renderer) -> String {
         facts.add("memory", memory_text(Some(usage)));
     }
     facts.add("end", end_cell(task));
-    if let Some(end) = task.end.as_ref().filter(|_| !task.succeeded) {
+    if let Some(end) = end {
         facts.add("message", &end.message);
     }
     facts.render(renderer)
@@ -155,6 +162,20 @@ mod tests {
                         allocation  alc_2\n\
                         since       1970-01-01T00:00:01.500Z\n\
                         runs for    4.2s\n";
+        assert_eq!(render(&history, &RENDERER), expected);
+    }
+
+    #[test]
+    fn a_task_that_was_cancelled_before_it_ran_has_only_its_end() {
+        let history = parse_history(json!({
+            "current": {
+                "task": 7, "state": "cancelled", "attempt": 0, "succeeded": false,
+                "duration_us": 0, "node": "unknown", "allocation": "none", "output": "",
+                "end": { "cause": "cancelled", "blame": "none", "message": "cancelled by ada" },
+            },
+            "attempts": [],
+        }));
+        let expected = "state    cancelled\nmessage  cancelled by ada\n";
         assert_eq!(render(&history, &RENDERER), expected);
     }
 

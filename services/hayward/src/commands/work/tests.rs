@@ -43,6 +43,7 @@ fn job() -> WorkView {
             running: 3,
             succeeded: 15,
             failed: 1,
+            cancelled: 0,
         }),
         usage: None,
         processes: vec![

@@ -35,6 +35,11 @@ enum Step {
         holder: u8,
         known: Vec<u64>,
     },
+    /// Cancels `len` tasks.
+    Cancel {
+        start: u64,
+        len: u64,
+    },
     /// Restores everything from recorded rows.
     Restart,
 }
@@ -54,29 +59,63 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0..4_u8, 0..12_u64).prop_map(|(holder, task)| Step::ReturnTask { holder, task }),
         1 => (0..4_u8, prop::collection::vec(0..12_u64, 0..4))
             .prop_map(|(holder, known)| Step::RetainKnown { holder, known }),
+        1 => (0..12_u64, 1..4_u64).prop_map(|(start, len)| Step::Cancel { start, len }),
         1 => Just(Step::Restart),
     ]
+}
+
+/// Outcome of a task in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Succeeded,
+    Failed,
+    Cancelled,
+    /// Cancelled without a run.
+    Unrun,
 }
 
 /// Model of the stored rows.
 #[derive(Default)]
 struct StoredRows {
-    outcomes: BTreeMap<u64, bool>,
+    outcomes: BTreeMap<u64, Outcome>,
     failures: BTreeMap<u64, u32>,
+    cancelling: BTreeMap<u64, Arc<str>>,
+}
+
+impl StoredRows {
+    fn count(&self, outcome: Outcome) -> u64 {
+        let all = self.outcomes.values();
+        all.filter(|other| **other == outcome).count() as u64
+    }
+
+    /// Stores the outcomes without a run.
+    fn store_unrun(&mut self, table: &mut TaskTable) -> Result<(), TestCaseError> {
+        for span in table.take_unstored() {
+            for task in span.start..span.end {
+                let before = self.outcomes.insert(task, Outcome::Unrun);
+                prop_assert!(before.is_none(), "a second outcome of task {task}");
+                self.failures.remove(&task);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl StoredRows {
     fn restore(&self, old: &TaskTable, total: u64, attempts: u32) -> TaskTable {
         let mut table = TaskTable::new(total, attempts);
-        for task in self.outcomes.keys() {
-            table.restore_done(*task, task + 1);
+        for (task, outcome) in &self.outcomes {
+            if *outcome == Outcome::Unrun {
+                table.restore_cancelled(*task, task + 1);
+            } else {
+                table.restore_done(*task, task + 1);
+            }
         }
-        let failed = self
-            .outcomes
-            .values()
-            .filter(|succeeded| !**succeeded)
-            .count() as u64;
-        table.restore_sums(failed, old.spent_us);
+        table.restore_sums(OutcomeSums {
+            failed: self.count(Outcome::Failed),
+            cancelled: self.count(Outcome::Cancelled),
+            spent_us: old.spent_us,
+        });
         for (task, failures) in &self.failures {
             table.restore_failures(*task, *failures);
         }
@@ -89,6 +128,9 @@ impl StoredRows {
                 })
                 .collect();
             table.restore_lease(holder, &leased);
+        }
+        for (task, by) in &self.cancelling {
+            table.restore_cancelling(*task, by);
         }
         table
     }
@@ -112,12 +154,14 @@ fn check_table(table: &TaskTable, rows: &StoredRows) -> Result<(), TestCaseError
         table.total()
     );
     prop_assert!(table.leases.values().all(|held| !held.is_empty()));
-    let failed = rows
-        .outcomes
-        .values()
-        .filter(|succeeded| !**succeeded)
-        .count() as u64;
-    prop_assert_eq!(table.failed(), failed);
+    prop_assert_eq!(table.failed(), rows.count(Outcome::Failed));
+    prop_assert_eq!(table.succeeded(), rows.count(Outcome::Succeeded));
+    let cancelled = rows.count(Outcome::Cancelled) + rows.count(Outcome::Unrun);
+    prop_assert_eq!(table.cancelled(), cancelled);
+    prop_assert_eq!(table.find_inconsistency(), None);
+    for task in table.cancelling.keys() {
+        prop_assert!(table.leases.values().any(|held| held.contains_key(task)));
+    }
     Ok(())
 }
 
@@ -133,15 +177,25 @@ impl StoredRows {
     ) -> Result<(), TestCaseError> {
         match recorded {
             ReportEffect::FinalOutcome => {
-                let before = self
-                    .outcomes
-                    .insert(leased.task, result == RunResult::Succeeded);
+                let outcome = if result == RunResult::Succeeded {
+                    Outcome::Succeeded
+                } else {
+                    Outcome::Failed
+                };
+                let before = self.outcomes.insert(leased.task, outcome);
                 prop_assert!(before.is_none(), "a second outcome of task {}", leased.task);
                 self.failures.remove(&leased.task);
             }
             ReportEffect::AttemptCounted => {
                 prop_assert_eq!(result, RunResult::Failed);
                 *self.failures.entry(leased.task).or_default() += 1;
+            }
+            ReportEffect::Cancelled => {
+                prop_assert!(holds_lease && result != RunResult::Succeeded);
+                prop_assert!(self.cancelling.contains_key(&leased.task));
+                let before = self.outcomes.insert(leased.task, Outcome::Cancelled);
+                prop_assert!(before.is_none(), "a second outcome of task {}", leased.task);
+                self.failures.remove(&leased.task);
             }
             ReportEffect::TaskReturned => prop_assert_eq!(result, RunResult::Interrupted),
             ReportEffect::Unchanged => {
@@ -151,6 +205,29 @@ impl StoredRows {
         }
         Ok(())
     }
+}
+
+/// Completes the job with one runner that executes its tasks, which is possible after any history.
+fn complete_job(table: &mut TaskTable, rows: &mut StoredRows) -> Result<(), TestCaseError> {
+    for number in 0..4 {
+        table.end_leases(&allocation_id(number));
+    }
+    rows.store_unrun(table)?;
+    let last_holder = allocation_id(9);
+    while !table.is_over() {
+        let leased = table.lease(&last_holder, 3);
+        prop_assert!(!leased.is_empty(), "a task was lost");
+        for leased in leased {
+            let (recorded, _) = table.finish(&last_holder, leased, RunResult::Succeeded, 10);
+            prop_assert_eq!(recorded, ReportEffect::FinalOutcome);
+            prop_assert!(
+                rows.outcomes
+                    .insert(leased.task, Outcome::Succeeded)
+                    .is_none()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Runs one history. Checks after each step that no task is lost or in two states.
@@ -188,28 +265,22 @@ fn run_history(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCa
             Step::RetainKnown { holder, known } => {
                 table.retain_known(&allocation_id(holder), &known);
             }
+            Step::Cancel { start, len } => {
+                let by: Arc<str> = "ada".into();
+                for held in table.cancel(start, start + len, &by).stopping {
+                    rows.cancelling.insert(held.task, Arc::clone(&by));
+                }
+            }
             Step::Restart => {
                 let restored = rows.restore(&table, total, attempts);
                 prop_assert_eq!(&restored, &table, "a restart changes the table");
                 table = restored;
             }
         }
+        rows.store_unrun(&mut table)?;
         check_table(&table, &rows)?;
     }
-    // After any history, one runner that executes its tasks completes the job.
-    for number in 0..4 {
-        table.end_leases(&allocation_id(number));
-    }
-    let last_holder = allocation_id(9);
-    while !table.is_over() {
-        let leased = table.lease(&last_holder, 3);
-        prop_assert!(!leased.is_empty(), "a task was lost");
-        for leased in leased {
-            let (recorded, _) = table.finish(&last_holder, leased, RunResult::Succeeded, 10);
-            prop_assert_eq!(recorded, ReportEffect::FinalOutcome);
-            prop_assert!(rows.outcomes.insert(leased.task, true).is_none());
-        }
-    }
+    complete_job(&mut table, &mut rows)?;
     prop_assert_eq!(rows.outcomes.len() as u64, total);
     Ok(())
 }
@@ -290,6 +361,41 @@ fn a_late_success_counts_and_a_late_failure_does_not() {
         ReportEffect::Unchanged
     );
     assert_eq!((table.leased(), table.waiting(), table.done()), (0, 0, 1));
+}
+
+#[test]
+fn waiting_tasks_are_cancelled_at_once_and_leased_ones_when_their_run_ends() {
+    let mut table = TaskTable::new(6, 3);
+    let (runner, by) = (allocation_id(1), Arc::from("ada"));
+    let runs = table.lease(&runner, 3);
+    table.finish(&runner, runs[0], RunResult::Succeeded, 1);
+    let effect = table.cancel(0, 5, &by);
+    let stopped: Vec<u64> = effect.stopping.iter().map(|held| held.task).collect();
+    let counts = (effect.cancelled, effect.ended, stopped);
+    assert_eq!(counts, (2, 1, vec![1, 2]));
+    assert_eq!(
+        (table.waiting(), table.leased(), table.cancelled()),
+        (1, 2, 2)
+    );
+    // Task 1 obeys the signal. Task 2 has ended with success before.
+    let stopped = table.finish(&runner, runs[1], RunResult::Interrupted, 1);
+    assert_eq!(stopped.0, ReportEffect::Cancelled);
+    let succeeded = table.finish(&runner, runs[2], RunResult::Succeeded, 1);
+    assert_eq!(succeeded.0, ReportEffect::FinalOutcome);
+    let counts = (table.succeeded(), table.cancelled(), table.waiting());
+    assert_eq!(counts, (2, 3, 1));
+}
+
+#[test]
+fn a_cancelled_task_does_not_run_again_when_its_process_is_lost() {
+    let mut table = TaskTable::new(2, 3);
+    let runner = allocation_id(1);
+    table.lease(&runner, 2);
+    table.cancel(1, 2, &Arc::from("ada"));
+    table.end_leases(&runner);
+    assert_eq!((table.waiting(), table.cancelled()), (1, 1));
+    let unstored = table.take_unstored();
+    assert_eq!((unstored[0].start, unstored[0].end), (1, 2));
 }
 
 #[test]
