@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use hayward_job_converter_api::tasks::{EndCause, LeasedTask, RunEnd, RunTerms, TaskReport};
+use hayward_job_converter_api::tasks::{EndCause, RunEnd, RunTerms, TaskReport};
 use hayward_node_agent_domain::{RunSignals, StopReason, StopRequest};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use nix::sys::prctl;
@@ -99,7 +99,7 @@ impl Launcher {
                     messages::send(self.runner.stream(), &FromLauncher::Ended(report))?;
                 }
                 // A stop concerns a run that has ended.
-                ToLauncher::Setup(_) | ToLauncher::Stop(_) => {}
+                ToLauncher::Setup(_) | ToLauncher::Stop { .. } => {}
             }
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Launcher {
         let started_at = Instant::now();
         let result = self
             .plan(order)
-            .and_then(|plan| self.run_plan(&plan, &order.task));
+            .and_then(|plan| self.run_plan(&plan, order));
         let mut report = TaskReport {
             task: order.task.task,
             attempt: order.task.attempt,
@@ -154,7 +154,7 @@ impl Launcher {
     }
 
     /// Runs a program. Returns a sentence for the user if it could not be started.
-    fn run_plan(&mut self, plan: &RunPlan, task: &LeasedTask) -> Result<FinishedRun, String> {
+    fn run_plan(&mut self, plan: &RunPlan, order: &RunOrder) -> Result<FinishedRun, String> {
         let stdin = program_input::open(plan, &self.context.node)?;
         let streams = output_files::open(plan, &self.context.node)?;
         let kills_before = memory_limit::count_kills(&self.context.groups);
@@ -168,8 +168,8 @@ impl Launcher {
         let child = live_run::start(plan, [stdin, stdout, stderr])
             .map_err(|error| start_failure::describe(plan, &self.context.node, &error))?;
         let signals = RunSignals::new(plan.times, boottime_ms());
-        let mut run = LiveRun::new(child, reader, signals, Tee::new(task.task))?;
-        let ended = self.wait(&mut run, plan);
+        let mut run = LiveRun::new(child, reader, signals, Tee::new(order.task.task))?;
+        let ended = self.wait(&mut run, plan, order.number);
         self.remaining.end();
         let ended = ended.map_err(|error| format!("its end was lost: {error}"))?;
         let status = ended.status;
@@ -193,7 +193,7 @@ impl Launcher {
 
     /// Waits for the end of the program, even if other processes still have its output open. After
     /// a stop signal, also waits for the other processes of its group, within the grace (TC-106).
-    fn wait(&mut self, run: &mut LiveRun, plan: &RunPlan) -> io::Result<ResUse> {
+    fn wait(&mut self, run: &mut LiveRun, plan: &RunPlan, number: u64) -> io::Result<ResUse> {
         loop {
             let socket = (!self.runner.is_closed()).then(|| self.runner.as_fd());
             let events = run.wait_for_event(socket);
@@ -206,7 +206,7 @@ impl Launcher {
                 return run.finish();
             }
             if events.has_message {
-                self.handle_messages(run, now_ms);
+                self.handle_messages(run, number, now_ms);
             }
             while let Some(step) = run.signals.take_due(now_ms) {
                 run.send(step, plan);
@@ -214,14 +214,20 @@ impl Launcher {
         }
     }
 
-    fn handle_messages(&mut self, run: &mut LiveRun, now_ms: u64) {
+    fn handle_messages(&mut self, run: &mut LiveRun, number: u64, now_ms: u64) {
         if self.runner.read().is_err() || self.runner.is_closed() {
             run.signals.request_stop(RUNNER_ENDED, now_ms);
         }
-        let is_stop = |message: &ToLauncher| matches!(message, ToLauncher::Stop(_));
+        let is_stop = |message: &ToLauncher| matches!(message, ToLauncher::Stop { .. });
         for message in self.runner.take_matching(is_stop) {
-            if let ToLauncher::Stop(request) = message {
-                run.signals.request_stop(request, now_ms);
+            match message {
+                ToLauncher::Stop {
+                    run: stopped,
+                    request,
+                } if stopped == number => {
+                    run.signals.request_stop(request, now_ms);
+                }
+                _ => {}
             }
         }
     }

@@ -1,11 +1,12 @@
 //! `run-tasks` leases batches of tasks from job-converter, has launchers run them, and reports in
 //! batches.
 //!
-//! [`lease_loop`] calls job-converter, [`slots`] speak to the launchers, and [`queue`] connects
-//! both. The runner has the credential of its process, so it runs no program of a user. Simulated
-//! nodes use the same loop. No task runs under an expired lease (I4), and an outcome stays in the
-//! queue until it was accepted.
+//! [`lease_loop`] calls job-converter, [`command_loop`] follows its commands, [`slots`] speak to the
+//! launchers, and [`queue`] connects them. The runner has the credential of its process, so it runs
+//! no program of a user. Simulated nodes use the same loop for leases. No task runs under an expired
+//! lease (I4), and an outcome stays in the queue until it was accepted.
 
+mod command_loop;
 pub mod lease_loop;
 pub mod queue;
 mod run_control;
@@ -23,6 +24,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
+use command_loop::CommandLoop;
 use lease_loop::LeaseLoop;
 use queue::TaskQueue;
 use run_control::RunControl;
@@ -116,12 +118,20 @@ impl Assignment {
         })
     }
 
-    pub fn lease_loop(&self, queue: Arc<TaskQueue>) -> anyhow::Result<LeaseLoop> {
+    fn client(&self) -> anyhow::Result<Client> {
         let authority = self.source.authority.clone();
         let token = TokenSource::fixed(&self.token).with_authority(authority);
-        let client = Client::from_list(&self.source.url, token)?;
+        Ok(Client::from_list(&self.source.url, token)?)
+    }
+
+    fn command_loop(&self) -> anyhow::Result<CommandLoop> {
+        let client = self.client()?;
+        Ok(CommandLoop::new(client, &self.job, &self.allocation))
+    }
+
+    pub fn lease_loop(&self, queue: Arc<TaskQueue>) -> anyhow::Result<LeaseLoop> {
         Ok(LeaseLoop::new(
-            client,
+            self.client()?,
             &self.job,
             self.allocation.clone(),
             queue,
@@ -156,10 +166,13 @@ fn run() -> anyhow::Result<()> {
     // Launchers end their runs when this process ends.
     runtime.block_on(async {
         let stop = Shutdown::on_signals()?;
-        assignment
-            .lease_loop(Arc::clone(&queue))?
-            .run(stop, grace, |request| control.stop_all(request))
-            .await
+        let commands = assignment.command_loop()?;
+        let commands = commands.run(Arc::clone(&queue), Arc::clone(&control));
+        let leases = assignment.lease_loop(Arc::clone(&queue))?;
+        tokio::select! {
+            result = leases.run(stop, grace, |request| control.stop_all(request)) => result,
+            never = commands => match never {},
+        }
     })
 }
 

@@ -28,8 +28,11 @@ pub enum ToLauncher {
     /// Terms of all later runs.
     Terms(Box<RunTerms>),
     Run(Box<RunOrder>),
-    /// Stops the current run, if there is one.
-    Stop(StopRequest),
+    /// Stops the run with this number. It has no effect on another run.
+    Stop {
+        run: u64,
+        request: StopRequest,
+    },
 }
 
 /// An order to run a task.
@@ -166,7 +169,11 @@ mod tests {
                 reason: StopReason::Requested,
                 latest_kill_at_ms: 7,
             };
-            send(&near, &ToLauncher::Stop(stop)).unwrap();
+            let stop = ToLauncher::Stop {
+                run: 1,
+                request: stop,
+            };
+            send(&near, &stop).unwrap();
             send(&near, &terms("short")).unwrap();
         });
         let mut receiver = Receiver::<ToLauncher>::new(far);
@@ -179,7 +186,7 @@ mod tests {
             receiver.read().unwrap();
         }
         writer.join().unwrap();
-        let stops = receiver.take_matching(|message| matches!(message, ToLauncher::Stop(_)));
+        let stops = receiver.take_matching(|message| matches!(message, ToLauncher::Stop { .. }));
         assert_eq!(stops.len(), 1);
         assert_eq!(name(receiver.wait().unwrap()), 5);
         assert!(receiver.wait().unwrap().is_none());

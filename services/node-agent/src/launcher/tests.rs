@@ -141,9 +141,18 @@ fn a_stop_reaches_the_current_run() {
         reason: StopReason::Requested,
         latest_kill_at_ms: u64::MAX,
     };
-    messages::send(&runner, &ToLauncher::Stop(stop)).unwrap();
+    let stop_run = |run| {
+        let message = ToLauncher::Stop { run, request: stop };
+        messages::send(&runner, &message).unwrap();
+    };
+    stop_run(1);
     let report = launcher.run(&order(task()));
     assert_eq!((report.interrupted, report.signal), (true, Some(15)));
+    // A stop of another run has no effect.
+    stop_run(2);
+    launcher.terms = Some(terms_of("sleep 0.1"));
+    let report = launcher.run(&order(task()));
+    assert_eq!((report.interrupted, report.exit_code), (false, Some(0)));
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct TaskQueue {
 
 struct Inner {
     waiting: VecDeque<WaitingTask>,
+    /// Numbers of tasks that will not start here, until they are returned.
+    withdrawn: Vec<u64>,
     running: Vec<RunningTask>,
     /// Outcomes that are not yet accepted.
     finished: Vec<TaskReport>,
@@ -96,6 +98,7 @@ impl TaskQueue {
     pub fn new(threads: u32) -> Self {
         let inner = Inner {
             waiting: VecDeque::new(),
+            withdrawn: Vec::new(),
             running: Vec::new(),
             finished: Vec::new(),
             sizer: ReserveSizer::new(threads),
@@ -218,17 +221,30 @@ impl TaskQueue {
         }
     }
 
-    /// Removes and returns the waiting tasks that have waited for the whole horizon (TC-4).
+    /// Removes a waiting task, so that it is returned. Returns false if it does not wait.
+    pub fn withdraw(&self, task: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let index = inner.waiting.iter().position(|it| it.task.task == task);
+        let Some(index) = index else {
+            return false;
+        };
+        inner.waiting.remove(index);
+        inner.withdrawn.push(task);
+        drop(inner);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Removes and returns the withdrawn tasks, and those that have waited for the whole horizon
+    /// (TC-4).
     pub fn take_overdue(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         let now = Instant::now();
         let is_due = |waiting: &&WaitingTask| waiting.return_at() <= now;
         let count = inner.waiting.iter().take_while(is_due).count();
-        inner
-            .waiting
-            .drain(..count)
-            .map(|waiting| waiting.task.task)
-            .collect()
+        let mut returned = std::mem::take(&mut inner.withdrawn);
+        returned.extend(inner.waiting.drain(..count).map(|it| it.task.task));
+        returned
     }
 
     /// Takes the oldest outcomes that fit into one request, and lists the other tasks.

@@ -17,17 +17,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::queue::{StartedTask, TaskQueue};
-use super::run_control::RunControl;
+use super::run_control::{Run, RunControl};
 use crate::launcher::messages::{FromLauncher, Receiver, RunOrder, ToLauncher, send};
 
 /// Starts the threads of all slots, and receives the launchers.
 pub fn start_all(queue: &Arc<TaskQueue>, control: &Arc<RunControl>) -> io::Result<()> {
     let run_count = Arc::new(AtomicU64::new(0));
     let mut senders = Vec::new();
-    for _ in 0..queue.threads() {
+    for number in 0..queue.threads() as usize {
         let (sender, launchers) = mpsc::channel();
         senders.push(sender);
         let slot = Slot {
+            number,
             queue: Arc::clone(queue),
             control: Arc::clone(control),
             run_count: Arc::clone(&run_count),
@@ -36,8 +37,7 @@ pub fn start_all(queue: &Arc<TaskQueue>, control: &Arc<RunControl>) -> io::Resul
         let builder = std::thread::Builder::new().name("tasks".into());
         builder.spawn(move || slot.serve())?;
     }
-    let control = Arc::clone(control);
-    let receive = move || match receive_all(&senders, &control) {
+    let receive = move || match receive_all(&senders) {
         Ok(()) => exit("its supervisor has ended"),
         Err(error) => exit(&format!("its supervisor cannot be read: {error}")),
     };
@@ -53,10 +53,9 @@ fn exit(reason: &str) -> ! {
 }
 
 /// Hands each received launcher to its slot, until the supervisor ends.
-fn receive_all(slots: &[mpsc::Sender<UnixStream>], control: &RunControl) -> io::Result<()> {
+fn receive_all(slots: &[mpsc::Sender<UnixStream>]) -> io::Result<()> {
     let supervisor = io::stdin();
     while let Some((slot, launcher)) = receive(&supervisor)? {
-        control.set_launcher(slot, launcher.try_clone()?);
         if let Some(sender) = slots.get(slot) {
             // A slot without a thread needs no launcher.
             let _ = sender.send(launcher);
@@ -88,6 +87,7 @@ fn receive(supervisor: &io::Stdin) -> io::Result<Option<(usize, UnixStream)>> {
 }
 
 struct Slot {
+    number: usize,
     queue: Arc<TaskQueue>,
     control: Arc<RunControl>,
     /// Number of runs of all slots.
@@ -102,8 +102,9 @@ impl Slot {
             if !launcher.is_alive() {
                 launcher = self.next_launcher();
             }
-            let number = self.run_count.fetch_add(1, Ordering::Relaxed) + 1;
-            match launcher.run(&self.control, &task, number) {
+            let result = self.run(&mut launcher, &task);
+            self.control.forget(Run::of(&task.task));
+            match result {
                 Ok(report) => self.queue.finish(report),
                 Err(_) => {
                     self.queue.finish(report_of_lost_run(&task));
@@ -113,17 +114,34 @@ impl Slot {
         }
     }
 
+    fn run(&self, launcher: &mut Launcher, started: &StartedTask) -> io::Result<TaskReport> {
+        launcher.send_terms(started)?;
+        let order = RunOrder {
+            task: started.task.clone(),
+            number: self.run_count.fetch_add(1, Ordering::Relaxed) + 1,
+        };
+        self.control
+            .start_run(self.number, order, started.started_at)?;
+        match launcher.receiver.wait()? {
+            Some(FromLauncher::Ended(report)) => Ok(*report),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
     /// Waits for the next launcher of this slot.
     fn next_launcher(&self) -> Launcher {
         let Ok(socket) = self.launchers.recv() else {
             exit("its supervisor sends no launcher");
         };
         let mut receiver = Receiver::new(socket);
-        match receiver.wait() {
-            Ok(Some(FromLauncher::Ready)) => Launcher {
-                receiver,
-                terms: None,
-            },
+        match (receiver.wait(), receiver.stream().try_clone()) {
+            (Ok(Some(FromLauncher::Ready)), Ok(socket)) => {
+                self.control.set_launcher(self.number, socket);
+                Launcher {
+                    receiver,
+                    terms: None,
+                }
+            }
             _ => exit("a launcher could not start"),
         }
     }
@@ -141,24 +159,6 @@ impl Launcher {
         // A launcher sends nothing between runs, so only the end of its stream is readable.
         let mut fds = [PollFd::new(&self.receiver, PollFlags::IN)];
         !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
-    }
-
-    fn run(
-        &mut self,
-        control: &RunControl,
-        started: &StartedTask,
-        number: u64,
-    ) -> io::Result<TaskReport> {
-        self.send_terms(started)?;
-        let order = ToLauncher::Run(Box::new(RunOrder {
-            task: started.task.clone(),
-            number,
-        }));
-        control.start_run(self.receiver.stream(), &order, started.started_at)?;
-        let Some(FromLauncher::Ended(report)) = self.receiver.wait()? else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        Ok(*report)
     }
 
     fn send_terms(&mut self, started: &StartedTask) -> io::Result<()> {
