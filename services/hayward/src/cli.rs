@@ -43,6 +43,10 @@ const TASK_EXAMPLE: &str = "\
 Example, for the first task of a job:
   hayward task job_01a1feb8be5372f683f1ff1912f559b9 0";
 
+const CANCEL_EXAMPLE: &str = "\
+Example, for six tasks of a job:
+  hayward cancel job_01a1feb8be5372f683f1ff1912f559b9 --task 5-9,12";
+
 /// A command that calls a fleet, with the caller's token.
 #[derive(Debug, Args)]
 pub struct WithAccess<T: Args> {
@@ -111,7 +115,8 @@ pub enum FleetCommand {
     /// Show one task of a job, with its failed attempts and its last output
     #[command(after_help = TASK_EXAMPLE)]
     Task(WithAccess<task::Arguments>),
-    /// End jobs, services or reservations
+    /// End jobs, services or reservations, or single tasks of a job
+    #[command(after_help = CANCEL_EXAMPLE)]
     Cancel(WithAccess<cancel::Arguments>),
     /// Move a process of a service to another node
     Move(WithAccess<moves::MoveArguments>),
@@ -323,6 +328,7 @@ mod tests {
             vec!["submit", "--gang", "f", "--discard-output"],
             vec!["submit", "--memory", "lots", "--", "a"],
             vec!["tasks", "job_1", "--failed", "--running"],
+            vec!["tasks", "job_1", "--failed", "--cancelled"],
             vec!["task", "job_1"],
             vec!["block", "n", "--for", "1m", "--permanent"],
             vec!["block", "a/b"],

@@ -17,6 +17,8 @@ pub mod watch;
 mod efficiency;
 mod service_processors;
 
+use std::fmt::Write as _;
+
 use anyhow::Context as _;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::Client;
@@ -129,16 +131,16 @@ pub fn render_table(items: &[WorkView], route: &str, renderer: &Renderer) -> Str
 }
 
 fn tasks_text(view: &WorkView) -> String {
-    match view.tasks {
-        None => "-".to_owned(),
-        Some(tasks) if tasks.failed > 0 => format!(
-            "{}/{}, {} failed",
-            tasks.succeeded + tasks.failed,
-            tasks.total,
-            tasks.failed
-        ),
-        Some(tasks) => format!("{}/{}", tasks.succeeded, tasks.total),
+    let Some(tasks) = view.tasks else {
+        return "-".to_owned();
+    };
+    let mut text = format!("{}/{}", tasks.succeeded + tasks.failed, tasks.total);
+    for (count, name) in [(tasks.failed, "failed"), (tasks.cancelled, "cancelled")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {name}");
+        }
     }
+    text
 }
 
 /// Returns the number of processes that have not ended.
@@ -174,10 +176,14 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
         facts.add("why", reason);
     }
     if let Some(tasks) = view.tasks {
+        let cancelled = match tasks.cancelled {
+            0 => String::new(),
+            cancelled => format!("{cancelled} cancelled, "),
+        };
         facts.add(
             "tasks",
             format!(
-                "{} of {} succeeded, {} failed, {} running, {} starting, {} waiting",
+                "{} of {} succeeded, {} failed, {cancelled}{} running, {} starting, {} waiting",
                 tasks.succeeded,
                 tasks.total,
                 tasks.failed,

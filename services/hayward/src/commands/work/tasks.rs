@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use hayward_job_converter_api::tasks::{EndCause, TaskEnd, TaskList, TaskView};
+use hayward_job_converter_api::tasks::{EndCause, TaskEnd, TaskList, TaskState, TaskView};
 use hayward_job_converter_api::usage::RunUsage;
 
 use crate::commands::work::shorten;
@@ -25,10 +25,13 @@ pub struct Arguments {
     #[arg(value_name = "ID")]
     pub id: hayward_vocabulary::WorkId,
     /// Show only tasks that failed.
-    #[arg(long, conflicts_with = "running")]
+    #[arg(long, group = "shown_state")]
     pub failed: bool,
+    /// Show only tasks that were cancelled.
+    #[arg(long, group = "shown_state")]
+    pub cancelled: bool,
     /// Show the tasks that run now, with their nodes.
-    #[arg(long)]
+    #[arg(long, group = "shown_state")]
     pub running: bool,
     /// Show the tasks that used most first.
     #[arg(long, value_name = "AMOUNT", conflicts_with = "running")]
@@ -46,13 +49,22 @@ pub enum SortOrder {
     Time,
 }
 
+impl Arguments {
+    fn state(&self) -> Option<TaskState> {
+        let flags = [
+            (self.failed, TaskState::Failed),
+            (self.cancelled, TaskState::Cancelled),
+            (self.running, TaskState::Running),
+        ];
+        let chosen = flags.into_iter().find(|(is_set, _)| *is_set);
+        chosen.map(|(_, state)| state)
+    }
+}
+
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let state = match (arguments.failed, arguments.running) {
-        (true, _) => "?state=failed",
-        (_, true) => "?state=running",
-        _ => "",
-    };
+    let state = arguments.state();
+    let state = state.map_or_else(String::new, |state| format!("?state={}", state.name()));
     let path = format!("/v1/jobs/{}/tasks{state}", arguments.id);
     let response = pages::read_all(&client, &path, PAGES).await?;
     session
@@ -119,7 +131,7 @@ pub fn render_table(tasks: &[TaskView], renderer: &Renderer) -> String {
             format_duration(task.duration_us / 1000).into(),
             cpu_text(task.usage.as_ref()).into(),
             memory_text(task.usage.as_ref()).into(),
-            (&task.node).into(),
+            node_cell(task),
             shorten(message, OUTPUT_WIDTH).into(),
         ]);
     }
@@ -150,6 +162,14 @@ fn sort(tasks: &mut [TaskView], order: SortOrder) {
     });
 }
 
+/// Returns the node, or a dash for a task that never ran.
+fn node_cell(task: &TaskView) -> Cell {
+    if task.attempt == 0 {
+        return "-".into();
+    }
+    (&task.node).into()
+}
+
 /// Returns the end if the exit status does not explain it.
 fn special_end(end: Option<&TaskEnd>) -> Option<&TaskEnd> {
     let is_special = |cause| !matches!(cause, EndCause::Exited | EndCause::Signalled);
@@ -162,7 +182,9 @@ pub fn end_cell(task: &TaskView) -> Cell {
         return toned("ok", Tone::Good);
     }
     let text = end_text(task.end.as_ref(), task.exit_code, task.signal);
-    toned(text, Tone::Bad)
+    let is_cancelled = task.state == Some(TaskState::Cancelled);
+    let tone = if is_cancelled { Tone::Plain } else { Tone::Bad };
+    toned(text, tone)
 }
 
 /// Returns the cause of the end of a run, or its exit status or signal.
@@ -179,7 +201,7 @@ pub fn end_text(end: Option<&TaskEnd>, exit_code: Option<i32>, signal: Option<i3
 
 #[cfg(test)]
 mod tests {
-    use hayward_job_converter_api::tasks::{Blame, TaskState};
+    use hayward_job_converter_api::tasks::Blame;
     use hayward_job_converter_api::usage::UsageSource;
     use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
 
@@ -269,6 +291,21 @@ mod tests {
             let expected = format!("4  {text}        1  1.2s  -    -       node-1  the message");
             assert_eq!(row, expected);
         }
+    }
+
+    #[test]
+    fn a_task_that_was_cancelled_before_it_ran_has_no_node() {
+        let task = TaskView {
+            state: Some(TaskState::Cancelled),
+            attempt: 0,
+            duration_us: 0,
+            error: None,
+            end: Some(task_end(EndCause::Cancelled, "cancelled by ada")),
+            ..task_view(4, None, "")
+        };
+        let text = render_table(&[task], &RENDERER);
+        let row = text.lines().last().unwrap().trim_start();
+        assert_eq!(row, "4  cancelled        0  0ms   -     cancelled by ada");
     }
 
     #[test]
