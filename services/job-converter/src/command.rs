@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hayward_job_converter_api::signals::SentSignal;
 use hayward_job_converter_api::submission::{JobSubmission, ServiceSubmission};
 use hayward_job_converter_api::tasks::{LeaseRequest, RunTerms};
 use hayward_job_converter_application_protocol::ids::AppId;
@@ -16,9 +17,9 @@ use uuid::Uuid;
 use crate::applications::ApplicationCommand;
 use crate::error::Refusal;
 use crate::orchestrators::commands::OrchestratorCommand;
-use crate::work::TaskCommand;
 use crate::work::prepared_work::PreparedWork;
 use crate::work::service_deployment::Version;
+use crate::work::{StopSpeed, TaskCommand};
 
 /// A request of a caller, or an update of a followed publication.
 pub enum Command {
@@ -29,6 +30,7 @@ pub enum Command {
     ),
     Cancel(CancelWork, Reply<Result<(), Refusal>>),
     CancelTasks(CancelTasks, Reply<Result<CancelledTasks, Refusal>>),
+    SignalTasks(SignalTasks, Reply<Result<u64, Refusal>>),
     Lease(Box<LeaseTasks>, Reply<Result<LeaseGrant, Refusal>>),
     RunningTasks(RunningTasksQuery, Reply<Vec<RunningRun>>),
     RunnerCommands(
@@ -72,8 +74,8 @@ pub struct SubmissionResponse {
     pub replayed: bool,
 }
 
-/// Cancellation of work.
-pub struct CancelWork {
+/// Work that a caller changes.
+pub struct ChangeTarget {
     pub id: WorkId,
     /// Owner that the work must have. `None` allows any owner, for operators.
     pub user: Option<String>,
@@ -81,10 +83,25 @@ pub struct CancelWork {
     pub caller: String,
 }
 
+/// Cancellation of work.
+pub struct CancelWork {
+    pub target: ChangeTarget,
+    pub speed: StopSpeed,
+}
+
 /// Cancellation of single tasks of a job.
 pub struct CancelTasks {
-    pub job: CancelWork,
+    pub target: ChangeTarget,
     pub tasks: RangeSet,
+    pub speed: StopSpeed,
+}
+
+/// A signal to running tasks of a job.
+pub struct SignalTasks {
+    pub target: ChangeTarget,
+    /// `None` for all running tasks.
+    pub task: Option<u64>,
+    pub signal: SentSignal,
 }
 
 /// Numbers of tasks that a cancellation changed, and of those that had ended.

@@ -79,7 +79,10 @@ fn user_routes() -> OpenApiRouter<App> {
         .routes(routes!(task_views::show_job_task))
         .routes(routes!(task_views::read_logs))
         .merge(in_memory::require_keys(
-            OpenApiRouter::new().routes(routes!(task_commands::cancel_tasks)),
+            OpenApiRouter::new()
+                .routes(routes!(task_commands::cancel_tasks))
+                .routes(routes!(task_commands::signal_tasks))
+                .routes(routes!(task_commands::signal_job_task)),
         ))
         .routes(routes!(services::list_services, submit::submit_service))
         .routes(routes!(

@@ -26,6 +26,7 @@ pub mod submit_and_cancel;
 mod task_cancellation;
 pub mod task_leases;
 mod task_reports;
+mod task_signals;
 mod timeline;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -158,6 +159,10 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.cancel_tasks(&cancel, moment, batch);
                 batch.answer(reply, result);
             }
+            Command::SignalTasks(signal, reply) => {
+                let result = self.signal_tasks(&signal, moment, batch);
+                batch.answer(reply, result);
+            }
             Command::Lease(lease, reply) => {
                 let result = self.lease(*lease, moment, batch);
                 batch.answer(reply, result);
@@ -222,6 +227,7 @@ impl hayward_publication::Ledger for Ledger {
             | Command::Cancel(..)
             | Command::ForgetAccount(..)
             | Command::CancelTasks(..)
+            | Command::SignalTasks(..)
             | Command::Orchestrator(..)
             | Command::ChangeApplication(..)
             | Command::ReadApplications(..) => DryRunSupport::InPlace,

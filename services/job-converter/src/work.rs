@@ -15,10 +15,10 @@ pub mod validate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hayward_job_converter_api::signals::SentSignal;
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
-use hayward_job_converter_api::task_commands::CommandKind;
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
 use hayward_job_converter_domain::{
     Backoff, BackoffPolicy, JobUsage, RunnerCommands, RunningTask, TaskRunners, TaskTable,
@@ -142,12 +142,26 @@ impl PastAllocations {
     }
 }
 
+/// Time that running tasks have to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSpeed {
+    /// The grace of the job.
+    Graceful,
+    AtOnce,
+}
+
 /// A command about one run of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskCommand {
-    pub kind: CommandKind,
     pub task: u64,
     pub attempt: u32,
+    pub action: TaskAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskAction {
+    Stop(StopSpeed),
+    Signal(SentSignal),
 }
 
 /// A failed task, with one sentence about its end.

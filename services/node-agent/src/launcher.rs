@@ -98,8 +98,8 @@ impl Launcher {
                     let report = Box::new(self.run(&order));
                     messages::send(self.runner.stream(), &FromLauncher::Ended(report))?;
                 }
-                // A stop concerns a run that has ended.
-                ToLauncher::Setup(_) | ToLauncher::Stop { .. } => {}
+                // The others concern a run that has ended.
+                ToLauncher::Setup(_) | ToLauncher::Stop { .. } | ToLauncher::Signal { .. } => {}
             }
         }
         Ok(())
@@ -218,8 +218,10 @@ impl Launcher {
         if self.runner.read().is_err() || self.runner.is_closed() {
             run.signals.request_stop(RUNNER_ENDED, now_ms);
         }
-        let is_stop = |message: &ToLauncher| matches!(message, ToLauncher::Stop { .. });
-        for message in self.runner.take_matching(is_stop) {
+        let is_for_run = |message: &ToLauncher| {
+            matches!(message, ToLauncher::Stop { .. } | ToLauncher::Signal { .. })
+        };
+        for message in self.runner.take_matching(is_for_run) {
             match message {
                 ToLauncher::Stop {
                     run: stopped,
@@ -227,6 +229,10 @@ impl Launcher {
                 } if stopped == number => {
                     run.signals.request_stop(request, now_ms);
                 }
+                ToLauncher::Signal {
+                    run: receiver,
+                    signal,
+                } if receiver == number => run.send_signal(signal),
                 _ => {}
             }
         }

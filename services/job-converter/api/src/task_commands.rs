@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::signals::SentSignal;
+
 /// `POST /v1/jobs/{id}/tasks/cancel`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -10,6 +12,23 @@ pub struct CancelTasks {
     /// Numbers of tasks, from 0, and ranges of them: `["5-9", "12"]`.
     #[schema(min_items = 1, max_items = 1000)]
     pub tasks: Vec<String>,
+    /// Running tasks get SIGKILL at once, without the stop signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub now: bool,
+}
+
+/// `POST /v1/jobs/{id}/tasks/signals`, and the same for one task
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalTasks {
+    pub signal: SentSignal,
+}
+
+/// How many running tasks a signal was sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignalsSent {
+    pub tasks: u64,
+    pub revision: u64,
 }
 
 /// Effect of a cancellation of tasks.
@@ -38,6 +57,13 @@ pub struct RunnerCommand {
     pub kind: CommandKind,
     pub task: u64,
     pub attempt: u32,
+    /// Milliseconds from the stop signal to SIGKILL. Default: those of the terms. Without any, no
+    /// stop signal is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// Name of the signal of `signal_task`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -45,6 +71,8 @@ pub struct RunnerCommand {
 pub enum CommandKind {
     /// The run gets the stop signal, and SIGKILL after its grace.
     StopTask,
+    /// The process group of the run gets a signal.
+    SignalTask,
     /// A command of a later version. Runners skip it.
     #[serde(other)]
     Unknown,

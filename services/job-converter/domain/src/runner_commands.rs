@@ -4,7 +4,7 @@
 //! Nothing is stored. Numbers begin at a base that only grows, so a runner ignores no command after
 //! a restart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::AllocationId;
 
@@ -21,6 +21,8 @@ pub struct NumberedCommand<C> {
 #[derive(Debug)]
 pub struct RunnerCommands<C> {
     by_holder: BTreeMap<AllocationId, Pending<C>>,
+    /// Runners that have requested commands. Those of an older version never do.
+    followers: BTreeSet<AllocationId>,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,7 @@ impl<C> Default for RunnerCommands<C> {
     fn default() -> Self {
         Self {
             by_holder: BTreeMap::new(),
+            followers: BTreeSet::new(),
         }
     }
 }
@@ -54,8 +57,16 @@ impl<C: Clone> RunnerCommands<C> {
         }
     }
 
+    /// Returns whether the runner has requested commands.
+    pub fn is_followed_by(&self, holder: &AllocationId) -> bool {
+        self.followers.contains(holder)
+    }
+
     /// Returns the commands after a number, and forgets the others.
     pub fn take_after(&mut self, holder: &AllocationId, number: u64) -> Vec<NumberedCommand<C>> {
+        if !self.followers.contains(holder) {
+            self.followers.insert(holder.clone());
+        }
         let Some(pending) = self.by_holder.get_mut(holder) else {
             return Vec::new();
         };
@@ -69,6 +80,7 @@ impl<C: Clone> RunnerCommands<C> {
     /// Forgets an allocation that has ended.
     pub fn remove(&mut self, holder: &AllocationId) {
         self.by_holder.remove(holder);
+        self.followers.remove(holder);
     }
 }
 
@@ -87,12 +99,14 @@ mod tests {
     #[test]
     fn a_command_is_sent_again_until_a_later_request_names_it() {
         let mut commands = RunnerCommands::default();
+        assert!(!commands.is_followed_by(&holder()));
         commands.push(&holder(), "a", 100);
         commands.push(&holder(), "b", 100);
         assert_eq!(numbers(&commands.take_after(&holder(), 0)), [100, 101]);
         assert_eq!(numbers(&commands.take_after(&holder(), 0)), [100, 101]);
         assert_eq!(numbers(&commands.take_after(&holder(), 100)), [101]);
         assert!(commands.take_after(&holder(), 101).is_empty());
+        assert!(commands.is_followed_by(&holder()));
     }
 
     #[test]

@@ -168,6 +168,12 @@ impl TaskTable {
         self.leases.get(holder)
     }
 
+    /// Returns the attempt of a leased task, else 1.
+    pub fn attempt_of(&self, holder: &AllocationId, task: u64) -> u32 {
+        let held = self.leases.get(holder);
+        held.and_then(|held| held.get(&task)).copied().unwrap_or(1)
+    }
+
     pub fn holders(&self) -> impl Iterator<Item = &AllocationId> {
         self.leases.keys()
     }

@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
-use hayward_service::http::extract::{DryRun, Json, Path, Query};
+use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
 use super::App;
-use super::work::{self, Filter, Wait};
+use super::work::{self, CancelOptions, Filter, Wait};
 
 /// Lists jobs by user, then by age.
 #[utoipa::path(
@@ -49,7 +49,7 @@ pub async fn show_job(
 /// Cancels a job. Cancelling again, or cancelling an ended job, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
-    params(("id" = WorkId, Path, description = "id of the job"), DryRun),
+    params(("id" = WorkId, Path, description = "id of the job"), CancelOptions),
     responses(
         (status = 200, description = "it has ended; with `dry_run`: the resulting \
             view", body = WorkView),
@@ -62,7 +62,7 @@ pub async fn cancel_job(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(options): Query<DryRun>,
+    Query(options): Query<CancelOptions>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     work::cancel(&app, &caller, WorkKind::Job, id, options).await
 }

@@ -65,5 +65,5 @@ pub async fn cancel_reservation(
     Path(id): Path<WorkId>,
     Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, WorkKind::Reservation, id, options).await
+    work::cancel(&app, &caller, WorkKind::Reservation, id, options.into()).await
 }

@@ -23,6 +23,8 @@ pub const ROUTE_ROLES: RouteRoles = &[
     ("show_job_timeline", READERS),
     ("list_tasks", READERS),
     ("cancel_tasks", CHANGERS),
+    ("signal_tasks", CHANGERS),
+    ("signal_job_task", CHANGERS),
     ("show_job_task", READERS),
     ("read_logs", READERS),
     ("list_services", READERS),

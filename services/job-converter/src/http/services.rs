@@ -69,5 +69,5 @@ pub async fn cancel_service(
     Path(id): Path<WorkId>,
     Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, WorkKind::Service, id, options).await
+    work::cancel(&app, &caller, WorkKind::Service, id, options.into()).await
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_job_converter_api::task_commands::{
-    CancelTasks as CancelRequest, CommandList, RunnerCommand, TasksCancelled,
+    CancelTasks as CancelRequest, CommandKind, CommandList, RunnerCommand,
+    SignalTasks as SignalRequest, SignalsSent, TasksCancelled,
 };
 use hayward_job_converter_domain::NumberedCommand;
 use hayward_service::auth::Caller;
@@ -18,10 +19,10 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::headers::revision_headers;
-use super::work::cancel_command;
-use crate::command::{CancelTasks, CancelledTasks, Command, RunnerCommandsQuery};
-use crate::work::TaskCommand;
+use super::work::{change_target, stop_speed};
+use crate::command::{CancelTasks, CancelledTasks, Command, RunnerCommandsQuery, SignalTasks};
 use crate::work::task_numbers::parse_task_numbers;
+use crate::work::{StopSpeed, TaskAction, TaskCommand};
 
 /// Cancels single tasks of a job.
 ///
@@ -47,8 +48,9 @@ pub async fn cancel_tasks(
     Json(request): Json<CancelRequest>,
 ) -> Result<(HeaderMap, Json<TasksCancelled>), Problem> {
     let command = CancelTasks {
-        job: cancel_command(&caller, WorkKind::Job, &id)?,
+        target: change_target(&caller, WorkKind::Job, &id)?,
         tasks: parse_task_numbers(&request.tasks)?,
+        speed: stop_speed(request.now),
     };
     let committed = app
         .handle
@@ -65,6 +67,80 @@ fn to_answer(cancelled: CancelledTasks, revision: u64) -> TasksCancelled {
         ended: cancelled.ended,
         revision,
     }
+}
+
+/// Sends a signal to all running tasks of a job.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/tasks/signals", operation_id = "signal_tasks", tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job"), DryRun),
+    request_body = SignalRequest,
+    responses(
+        (status = 200, description = "how many tasks it was sent to; with `dry_run`: would be \
+            sent to", body = SignalsSent),
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn signal_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+    Query(_options): Query<DryRun>,
+    Json(request): Json<SignalRequest>,
+) -> Result<(HeaderMap, Json<SignalsSent>), Problem> {
+    let target = change_target(&caller, WorkKind::Job, &id)?;
+    let command = SignalTasks {
+        target,
+        task: None,
+        signal: request.signal,
+    };
+    send_signal(&app, command).await
+}
+
+/// Sends a signal to one running task.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/tasks/{task}/signals", operation_id = "signal_job_task",
+    tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job"),
+           ("task" = u64, Path, description = "number of the task, from 0"), DryRun),
+    request_body = SignalRequest,
+    responses(
+        (status = 200, description = "1, or 0 if the task does not run", body = SignalsSent),
+        (status = 404, description = "not found, or not visible to the caller", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "the job has no such task", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn signal_job_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, task)): Path<(WorkId, u64)>,
+    Query(_options): Query<DryRun>,
+    Json(request): Json<SignalRequest>,
+) -> Result<(HeaderMap, Json<SignalsSent>), Problem> {
+    let target = change_target(&caller, WorkKind::Job, &id)?;
+    let command = SignalTasks {
+        target,
+        task: Some(task),
+        signal: request.signal,
+    };
+    send_signal(&app, command).await
+}
+
+async fn send_signal(
+    app: &App,
+    command: SignalTasks,
+) -> Result<(HeaderMap, Json<SignalsSent>), Problem> {
+    let committed = app
+        .handle
+        .execute(|reply| Command::SignalTasks(command, reply))
+        .await?;
+    let sent = SignalsSent {
+        tasks: committed.value?,
+        revision: committed.revision,
+    };
+    Ok((revision_headers(committed.revision), Json(sent)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -138,10 +214,17 @@ async fn read_commands(
 }
 
 fn to_wire(NumberedCommand { number, command }: NumberedCommand<TaskCommand>) -> RunnerCommand {
+    let (kind, grace_ms, signal) = match command.action {
+        TaskAction::Stop(StopSpeed::Graceful) => (CommandKind::StopTask, None, None),
+        TaskAction::Stop(StopSpeed::AtOnce) => (CommandKind::StopTask, Some(0), None),
+        TaskAction::Signal(signal) => (CommandKind::SignalTask, None, Some(signal.to_string())),
+    };
     RunnerCommand {
         number,
-        kind: command.kind,
+        kind,
         task: command.task,
         attempt: command.attempt,
+        grace_ms,
+        signal,
     }
 }

@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use super::App;
 use super::headers::revision_headers;
-use crate::command::{CancelWork, Command};
-use crate::work::parse_work_id;
+use crate::command::{CancelWork, ChangeTarget, Command};
+use crate::work::{StopSpeed, parse_work_id};
 
 /// Maximum time to wait until a committed change is readable (A11).
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -277,8 +277,12 @@ impl Page {
     }
 }
 
-/// Creates the command of a caller that may change work of this kind.
-pub fn cancel_command(caller: &Caller, kind: WorkKind, id: &WorkId) -> Result<CancelWork, Problem> {
+/// Returns work of this kind, as the target of a caller that may change work.
+pub fn change_target(
+    caller: &Caller,
+    kind: WorkKind,
+    id: &WorkId,
+) -> Result<ChangeTarget, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let missing = || Problem::not_found(id);
     let (id_kind, _, instance) = parse_work_id(id).ok_or_else(missing)?;
@@ -286,11 +290,43 @@ pub fn cancel_command(caller: &Caller, kind: WorkKind, id: &WorkId) -> Result<Ca
         return Err(missing());
     }
     let is_operator = caller.has(&Scope::Operator);
-    Ok(CancelWork {
+    Ok(ChangeTarget {
         id: id.clone(),
         user: (!is_operator).then(|| caller.name.clone()),
         caller: caller.display_name(),
     })
+}
+
+/// Query of a cancellation of a job.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct CancelOptions {
+    /// Evaluates the change and reports its result, without changing anything.
+    #[serde(default)]
+    #[param(required = false)]
+    dry_run: bool,
+    /// Running tasks get SIGKILL at once, without the stop signal.
+    #[serde(default)]
+    #[param(required = false)]
+    now: bool,
+}
+
+impl From<DryRun> for CancelOptions {
+    fn from(DryRun { dry_run }: DryRun) -> Self {
+        Self {
+            dry_run,
+            now: false,
+        }
+    }
+}
+
+pub fn stop_speed(now: bool) -> StopSpeed {
+    if now {
+        StopSpeed::AtOnce
+    } else {
+        StopSpeed::Graceful
+    }
 }
 
 /// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
@@ -299,9 +335,12 @@ pub async fn cancel(
     caller: &Caller,
     kind: WorkKind,
     id: WorkId,
-    DryRun { dry_run }: DryRun,
+    CancelOptions { dry_run, now }: CancelOptions,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    let command = cancel_command(caller, kind, &id)?;
+    let command = CancelWork {
+        target: change_target(caller, kind, &id)?,
+        speed: stop_speed(now),
+    };
     let missing = || Problem::not_found(&id);
     let (_, uuid, _) = parse_work_id(&id).ok_or_else(missing)?;
     let committed = app

@@ -43,13 +43,11 @@ fn running_run(
     now: Timestamp,
 ) -> RunningRun {
     let started_at = Timestamp::from_unix_ms(running.started_at_ms);
-    let held = work.job().and_then(|job| job.tasks.leases_of(holder));
     RunningRun {
         task: running.task,
-        attempt: held
-            .and_then(|held| held.get(&running.task))
-            .copied()
-            .unwrap_or(1),
+        attempt: work
+            .job()
+            .map_or(1, |job| job.tasks.attempt_of(holder, running.task)),
         node: work.node_of(holder).cloned(),
         allocation: holder.clone(),
         started_at,

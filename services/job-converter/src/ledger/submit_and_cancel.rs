@@ -9,13 +9,14 @@ use uuid::Uuid;
 
 use super::Ledger;
 use super::idempotency_keys::KeyState;
-use crate::command::{CancelWork, SubmissionResponse, SubmitWork};
+use super::task_signals::push_stops;
+use crate::command::{CancelWork, ChangeTarget, SubmissionResponse, SubmitWork};
 use crate::error::Refusal;
 use crate::metrics;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::prepared_work::PreparedWork;
-use crate::work::{Runner, Work, parse_work_id, published_entries};
+use crate::work::{Runner, StopSpeed, Work, parse_work_id, published_entries};
 
 /// A runner token and the number of open jobs that use it.
 pub struct RunnerUse {
@@ -155,19 +156,19 @@ impl Ledger {
     }
 
     /// Returns the work if the caller may change it.
-    pub(super) fn find_changeable(&self, cancel: &CancelWork) -> Result<FoundWork, Refusal> {
-        let missing = || Refusal::NoSuchWork(cancel.id.clone());
-        let (_, uuid, _) = parse_work_id(&cancel.id).ok_or_else(missing)?;
+    pub(super) fn find_changeable(&self, target: &ChangeTarget) -> Result<FoundWork, Refusal> {
+        let missing = || Refusal::NoSuchWork(target.id.clone());
+        let (_, uuid, _) = parse_work_id(&target.id).ok_or_else(missing)?;
         let (id, owner, found) = match (self.works.get(&uuid), self.final_works.get(&uuid)) {
             (Some(work), _) => (&work.id, &work.user, FoundWork::Open(uuid)),
             (None, Some(over)) => (&over.id, &over.user, FoundWork::Ended),
             (None, None) => return Err(missing()),
         };
-        let is_owner = cancel
+        let is_owner = target
             .user
             .as_ref()
             .is_none_or(|user| user == owner.as_str());
-        if is_owner && *id == cancel.id {
+        if is_owner && *id == target.id {
             Ok(found)
         } else {
             Err(missing())
@@ -181,7 +182,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        let uuid = match self.find_changeable(cancel)? {
+        let uuid = match self.find_changeable(&cancel.target)? {
             FoundWork::Open(uuid) => uuid,
             FoundWork::Ended => return Ok(()),
         };
@@ -199,7 +200,15 @@ impl Ledger {
             id: uuid,
             at_ms: moment.now.unix_ms(),
         });
-        work.record_event(format!("cancelled by {}", cancel.caller), moment, batch);
+        work.record_event(
+            format!("cancelled by {}", cancel.target.caller),
+            moment,
+            batch,
+        );
+        if let Some(job) = work.job_mut().filter(|_| cancel.speed == StopSpeed::AtOnce) {
+            let held = job.tasks.held();
+            push_stops(&self.shared, job, &held, cancel.speed, moment);
+        }
         self.shared.tasks.notify(&uuid, moment.revision);
         self.dirty.insert(uuid);
         Ok(())

@@ -2,23 +2,19 @@
 
 use std::sync::Arc;
 
-use hayward_job_converter_api::task_commands::CommandKind;
 use hayward_job_converter_domain::{HeldTask, NumberedCommand, UnrunSpan};
 use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;
 use super::restore::to_u64;
 use super::submit_and_cancel::FoundWork;
+use super::task_signals::push_stops;
 use crate::command::{CancelTasks, CancelledTasks, RunnerCommandsQuery};
 use crate::error::Refusal;
-use crate::shared_state::SharedState;
 use crate::store::Rows;
 use crate::store::cancelled_tasks::{TaskStopRow, UnrunRow};
 use crate::work::task_numbers::format_task_numbers;
-use crate::work::{Job, TaskCommand, Work};
-
-/// Commands have numbers from the revision times this number, so they ascend over restarts.
-const NUMBERS_PER_REVISION: u64 = 65_536;
+use crate::work::{Job, StopSpeed, TaskCommand, Work};
 
 impl Ledger {
     /// Cancels tasks. Cancelling again, or cancelling ended tasks, changes nothing.
@@ -29,7 +25,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<CancelledTasks, Refusal> {
         let named = cancel.tasks.len();
-        let uuid = match self.find_changeable(&cancel.job)? {
+        let uuid = match self.find_changeable(&cancel.target)? {
             FoundWork::Open(uuid) => uuid,
             FoundWork::Ended => {
                 return Ok(CancelledTasks {
@@ -38,7 +34,7 @@ impl Ledger {
                 });
             }
         };
-        let missing = || Refusal::NoSuchWork(cancel.job.id.clone());
+        let missing = || Refusal::NoSuchWork(cancel.target.id.clone());
         let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
         let job = work.job_mut().ok_or_else(missing)?;
         let total = job.tasks.total();
@@ -57,12 +53,12 @@ impl Ledger {
             .extend(held.iter().map(|held| TaskStopRow {
                 job: uuid,
                 task: to_i64(held.task),
-                requested_by: cancel.job.caller.clone(),
+                requested_by: cancel.target.caller.clone(),
             }));
-        push_stops(&self.shared, job, &held, moment);
+        push_stops(&self.shared, job, &held, cancel.speed, moment);
         if result.cancelled + result.stopping > 0 {
             let numbers = format_task_numbers(&cancel.tasks);
-            let event = format!("tasks {numbers} cancelled by {}", cancel.job.caller);
+            let event = format!("tasks {numbers} cancelled by {}", cancel.target.caller);
             work.record_event(event, moment, batch);
             write_unrun(work, moment, batch);
         }
@@ -105,7 +101,7 @@ impl Ledger {
         for work in self.works.values_mut() {
             if let Some(job) = work.job_mut() {
                 let held = job.tasks.cancelling();
-                push_stops(&shared, job, &held, moment);
+                push_stops(&shared, job, &held, StopSpeed::Graceful, moment);
             }
         }
     }
@@ -114,7 +110,7 @@ impl Ledger {
 /// Counts the tasks that a cancellation would change.
 fn preview(job: &Job, cancel: &CancelTasks) -> CancelledTasks {
     let mut tasks = job.tasks.clone();
-    let by = Arc::from(cancel.job.caller.as_str());
+    let by = Arc::from(cancel.target.caller.as_str());
     let effects = cancel.tasks.spans();
     let effects = effects.map(|(start, end)| tasks.cancel(start, end, &by));
     effects.fold(CancelledTasks::default(), |sum, effect| CancelledTasks {
@@ -126,7 +122,7 @@ fn preview(job: &Job, cancel: &CancelTasks) -> CancelledTasks {
 
 /// Cancels the tasks in the table. Also returns those whose runs have to be stopped.
 fn cancel_all(job: &mut Job, cancel: &CancelTasks) -> (CancelledTasks, Vec<HeldTask>) {
-    let by = Arc::from(cancel.job.caller.as_str());
+    let by = Arc::from(cancel.target.caller.as_str());
     let (mut result, mut stopping) = (CancelledTasks::default(), Vec::new());
     for (start, end) in cancel.tasks.spans() {
         let effect = job.tasks.cancel(start, end, &by);
@@ -136,20 +132,6 @@ fn cancel_all(job: &mut Job, cancel: &CancelTasks) -> (CancelledTasks, Vec<HeldT
         stopping.extend(effect.stopping);
     }
     (result, stopping)
-}
-
-/// Tells runners to stop runs.
-fn push_stops(shared: &SharedState, job: &mut Job, held: &[HeldTask], moment: &Moment) {
-    let base = moment.revision.saturating_mul(NUMBERS_PER_REVISION);
-    for held in held {
-        let command = TaskCommand {
-            kind: CommandKind::StopTask,
-            task: held.task,
-            attempt: held.attempt,
-        };
-        job.commands.push(&held.holder, command, base);
-        shared.commands.notify(&held.holder, moment.revision);
-    }
 }
 
 /// Writes the outcomes of tasks that ended without a run.

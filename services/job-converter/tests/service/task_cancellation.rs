@@ -1,8 +1,10 @@
 //! Tests of the cancellation of single tasks (TC-134).
 
-use hayward_job_converter_api::task_commands::{CommandKind, CommandList, TasksCancelled};
+use hayward_job_converter_api::task_commands::{
+    CommandKind, CommandList, SignalsSent, TasksCancelled,
+};
 use hayward_job_converter_api::tasks::{
-    Blame, EndCause, LeaseRequest, TaskHistory, TaskReport, TaskState,
+    Blame, EndCause, LeaseRequest, RunningReport, TaskHistory, TaskReport, TaskState,
 };
 use hayward_job_converter_api::{TaskCounts, WorkState};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -194,4 +196,101 @@ async fn a_cancellation_names_tasks_of_an_own_job() {
     assert_eq!(effect.cancelled, 2);
     let counts = fixture.view(&job).await.tasks.unwrap();
     assert_eq!((counts.waiting, counts.cancelled), (3, 0));
+}
+
+/// Sends a signal to all running tasks, or to those below a path.
+async fn signal(
+    fixture: &Fixture,
+    user: &str,
+    path: &str,
+    name: &str,
+) -> Result<SignalsSent, ClientError> {
+    let body = json!({ "signal": name });
+    fixture
+        .user(user)
+        .post(path, &body, Some(&fresh_key()))
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_reaches_the_running_tasks_of_runners_that_take_commands() {
+    let fixture = Fixture::new().await;
+    let (runner, process) = lease_first(&fixture, 5, 3).await;
+    let job = &runner.job;
+    let running = |task| RunningReport {
+        task,
+        attempt: 1,
+        run_ms: 700,
+    };
+    let request = LeaseRequest {
+        slots: Some(3),
+        running: vec![running(0), running(2)],
+        ..empty_request(&process.id)
+    };
+    runner.send(&request).await.unwrap();
+    let all = format!("/v1/jobs/{job}/tasks/signals");
+    let of_task = |task: u64| format!("/v1/jobs/{job}/tasks/{task}/signals");
+    let sent = signal(&fixture, "ann", &all, "USR1").await.unwrap();
+    assert_eq!(sent.tasks, 0, "the runner has not requested commands");
+    assert_eq!(commands(&runner, &process.id, 0, 0).await.commands, []);
+
+    for (path, name, expected) in [
+        (all.clone(), "USR1", 2),
+        (of_task(2), "KILL", 1),
+        (of_task(1), "USR1", 0),
+        (of_task(4), "USR1", 0),
+    ] {
+        let sent = signal(&fixture, "ann", &path, name).await.unwrap();
+        assert_eq!(sent.tasks, expected, "{path}");
+    }
+    let list = commands(&runner, &process.id, 0, 0).await.commands;
+    let list: Vec<_> = list
+        .iter()
+        .map(|command| (command.kind, command.task, command.signal.as_deref()))
+        .collect();
+    let expected = [(0, "USR1"), (2, "USR1"), (2, "KILL")]
+        .map(|(task, name)| (CommandKind::SignalTask, task, Some(name)));
+    assert_eq!(list, expected);
+    let timeline: hayward_job_converter_api::Timeline = {
+        let path = format!("/v1/jobs/{job}/timeline");
+        fixture.user("ann").get(&path).await.unwrap()
+    };
+    let has_event = |text: &str| timeline.events.iter().any(|entry| entry.event == text);
+    assert!(
+        has_event("USR1 sent to 2 running tasks by ann"),
+        "{timeline:?}"
+    );
+    assert!(has_event("KILL sent to task 2 by ann"), "{timeline:?}");
+    assert_eq!(refusal(signal(&fixture, "eve", &all, "USR1").await).0, 404);
+    assert_eq!(
+        refusal(signal(&fixture, "ann", &of_task(5), "USR1").await).0,
+        422
+    );
+    let unknown = refusal(signal(&fixture, "ann", &all, "WINCH").await);
+    assert!(matches!(unknown.0, 400 | 422), "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_are_cancelled_now_get_no_grace() {
+    let fixture = Fixture::new().await;
+    let (runner, process) = lease_first(&fixture, 2, 2).await;
+    let job = &runner.job;
+    let path = format!("/v1/jobs/{job}/tasks/cancel");
+    let body = json!({ "tasks": ["0"], "now": true });
+    let key = fresh_key();
+    let effect: TasksCancelled = fixture
+        .user("ann")
+        .post(&path, &body, Some(&key))
+        .await
+        .unwrap();
+    assert_eq!(effect.stopping, 1);
+    let path = format!("/v1/jobs/{job}?now=true");
+    let _: serde_json::Value = fixture.user("ann").delete(&path).await.unwrap();
+    let list = commands(&runner, &process.id, 0, 0).await.commands;
+    let stops: Vec<_> = list
+        .iter()
+        .map(|command| (command.kind, command.task, command.grace_ms))
+        .collect();
+    let stop = |task| (CommandKind::StopTask, task, Some(0));
+    assert_eq!(stops, [stop(0), stop(0), stop(1)]);
 }

@@ -136,6 +136,13 @@ impl LiveRun {
         }
     }
 
+    /// Sends a signal of a user to the process group.
+    pub fn send_signal(&self, signal: i32) {
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = killpg(self.group, signal);
+        }
+    }
+
     pub fn send(&self, step: SignalStep, plan: &RunPlan) {
         let _ = match step {
             SignalStep::Warn => killpg(self.group, to_signal(plan.warn_signal)),

@@ -33,6 +33,11 @@ pub enum ToLauncher {
         run: u64,
         request: StopRequest,
     },
+    /// Sends a signal to the run with this number.
+    Signal {
+        run: u64,
+        signal: i32,
+    },
 }
 
 /// An order to run a task.

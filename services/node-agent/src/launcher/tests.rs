@@ -6,6 +6,7 @@ use hayward_job_converter_api::submission::ScriptSubmission;
 use hayward_job_converter_api::submission::{FileMode, OutputSubmission, StdinSubmission};
 use hayward_job_converter_api::tasks::{LeasedTask, OUTPUT_LIMIT, RunTerms};
 use hayward_node_agent_domain::StopRequest;
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::*;
@@ -161,6 +162,32 @@ fn a_run_is_killed_when_the_runner_ends() {
     drop(runner);
     let report = launcher.run(&order(task()));
     assert_eq!((report.interrupted, report.signal), (true, Some(9)));
+}
+
+#[test]
+fn a_signal_of_a_user_reaches_the_running_task_and_no_other() {
+    let script = "trap 'echo signalled; exit 7' USR1; while :; do sleep 0.01; done";
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script = script.replacen("while", &format!("touch {}; while", ready.display()), 1);
+    let (mut launcher, runner) = launcher(terms_of(&script));
+    let sender = std::thread::spawn(move || {
+        while !ready.exists() {
+            std::thread::yield_now();
+        }
+        for (run, signal) in [(2, Signal::SIGKILL), (1, Signal::SIGUSR1)] {
+            let signal = signal as i32;
+            messages::send(&runner, &ToLauncher::Signal { run, signal }).unwrap();
+        }
+        runner
+    });
+    let report = launcher.run(&order(task()));
+    sender.join().unwrap();
+    assert_eq!(
+        (report.exit_code, report.output.as_str()),
+        (Some(7), "signalled\n")
+    );
+    assert!(!report.interrupted, "the signal was not from Hayward");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use super::queue::TaskQueue;
 use super::run_control::{Run, RunControl};
+use crate::lease::boottime_ms;
 
 /// Delay of the first request. A process of short tasks ends before it.
 const FIRST_REQUEST_DELAY: Duration = Duration::from_millis(250);
@@ -80,16 +81,25 @@ fn carry_out(command: &RunnerCommand, queue: &TaskQueue, control: &RunControl) {
     };
     match command.kind {
         CommandKind::StopTask => {
+            let kill_at = |grace| boottime_ms().saturating_add(grace);
+            let request = StopRequest {
+                reason: StopReason::Requested,
+                latest_kill_at_ms: command.grace_ms.map_or(u64::MAX, kill_at),
+            };
             // The request comes first, because the task may start meanwhile.
-            control.stop_task(
-                run,
-                StopRequest {
-                    reason: StopReason::Requested,
-                    latest_kill_at_ms: u64::MAX,
-                },
-            );
+            control.stop_task(run, request);
             if queue.withdraw(command.task) {
                 control.forget(run);
+            }
+        }
+        CommandKind::SignalTask => {
+            let name = command.signal.as_deref().unwrap_or_default();
+            // A signal of a later version has no number here.
+            let Ok(signal) = format!("SIG{name}").parse() else {
+                return;
+            };
+            if queue.is_running(run.task, run.attempt) {
+                control.signal_task(run, signal);
             }
         }
         CommandKind::Unknown => {}

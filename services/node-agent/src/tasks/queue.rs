@@ -235,6 +235,13 @@ impl TaskQueue {
         true
     }
 
+    /// Returns whether a run of a task has started and not ended.
+    pub fn is_running(&self, task: u64, attempt: u32) -> bool {
+        let inner = self.inner.lock();
+        let mut running = inner.running.iter();
+        running.any(|running| running.task == task && running.attempt == attempt)
+    }
+
     /// Removes and returns the withdrawn tasks, and those that have waited for the whole horizon
     /// (TC-4).
     pub fn take_overdue(&self) -> Vec<u64> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use hayward_job_converter_api::tasks::LeasedTask;
 use hayward_node_agent_domain::StopRequest;
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 
 use crate::launcher::messages::{self, RunOrder, ToLauncher};
@@ -22,6 +23,8 @@ struct Inner {
     stop: Option<IssuedStop>,
     /// Requests for single tasks.
     task_stops: BTreeMap<Run, StopRequest>,
+    /// Signals of users for runs that are about to start.
+    signals: Vec<RunSignal>,
     slots: BTreeMap<usize, Slot>,
 }
 
@@ -42,6 +45,11 @@ struct CurrentRun {
 pub struct Run {
     pub task: u64,
     pub attempt: u32,
+}
+
+struct RunSignal {
+    run: Run,
+    signal: Signal,
 }
 
 impl Run {
@@ -95,6 +103,15 @@ impl RunControl {
         }
     }
 
+    /// Sends a signal to one run.
+    pub fn signal_task(&self, run: Run, signal: Signal) {
+        let mut inner = self.0.lock();
+        match inner.slot_of(run) {
+            Some(slot) => slot.send_signal(signal),
+            None => inner.signals.push(RunSignal { run, signal }),
+        }
+    }
+
     /// Sends an order to the launcher of a slot. The task was taken at `taken_at`. Stops that were
     /// requested since then concern it too.
     pub fn start_run(&self, slot: usize, order: RunOrder, taken_at: Instant) -> io::Result<()> {
@@ -116,6 +133,11 @@ impl RunControl {
                 request,
             });
         }
+        for waiting in &inner.signals {
+            if waiting.run == current.run {
+                slot.send_signal(waiting.signal);
+            }
+        }
         Ok(())
     }
 
@@ -123,6 +145,7 @@ impl RunControl {
     pub fn forget(&self, run: Run) {
         let mut inner = self.0.lock();
         inner.task_stops.remove(&run);
+        inner.signals.retain(|waiting| waiting.run != run);
         let mut slots = inner.slots.values_mut();
         if let Some(slot) = slots.find(|slot| slot.runs(run)) {
             slot.current = None;
@@ -139,6 +162,13 @@ impl Inner {
 impl Slot {
     fn runs(&self, run: Run) -> bool {
         self.current.is_some_and(|current| current.run == run)
+    }
+
+    fn send_signal(&self, signal: Signal) {
+        self.send(|current| ToLauncher::Signal {
+            run: current.number,
+            signal: signal as i32,
+        });
     }
 
     /// Sends a message about the current run, if there is one.
@@ -170,13 +200,14 @@ mod tests {
         }
     }
 
-    /// Returns the runs that the messages name: those to start, and those to stop.
+    /// Returns the kinds of the next messages, and the runs that they name.
     fn received(launcher: &mut Receiver<ToLauncher>, count: usize) -> Vec<(&'static str, u64)> {
         let mut messages = Vec::new();
         while messages.len() < count {
             match launcher.wait().unwrap().unwrap() {
                 ToLauncher::Run(order) => messages.push(("run", order.number)),
                 ToLauncher::Stop { run, .. } => messages.push(("stop", run)),
+                ToLauncher::Signal { run, .. } => messages.push(("signal", run)),
                 other => panic!("{other:?}"),
             }
         }
@@ -206,5 +237,21 @@ mod tests {
         control.start_run(0, order(7, 4), Instant::now()).unwrap();
         let expected = [("run", 3), ("stop", 3), ("run", 4)];
         assert_eq!(received(&mut launcher, 3), expected);
+    }
+
+    #[test]
+    fn a_signal_reaches_its_run_only() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut launcher = Receiver::new(far);
+        let control = RunControl::default();
+        control.set_launcher(0, near);
+        let run = |task| Run { task, attempt: 1 };
+        control.signal_task(run(4), Signal::SIGUSR1);
+        control.start_run(0, order(4, 1), Instant::now()).unwrap();
+        control.signal_task(run(4), Signal::SIGUSR2);
+        control.forget(run(4));
+        control.start_run(0, order(5, 2), Instant::now()).unwrap();
+        let expected = [("run", 1), ("signal", 1), ("signal", 1), ("run", 2)];
+        assert_eq!(received(&mut launcher, 4), expected);
     }
 }

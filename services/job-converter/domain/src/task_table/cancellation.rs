@@ -44,6 +44,11 @@ impl TaskTable {
         self.cancelling.get(&task)
     }
 
+    /// Returns all leased tasks.
+    pub fn held(&self) -> Vec<HeldTask> {
+        self.held_within(0, self.total).collect()
+    }
+
     /// Returns all cancelled tasks that are leased.
     pub fn cancelling(&self) -> Vec<HeldTask> {
         self.held_within(0, self.total)
