@@ -16,7 +16,9 @@ use crate::commands::operate::{
     accounts, audit, block, blocks, moves, node, nodes, orchestrators, policy, worker_pool,
 };
 use crate::commands::work;
-use crate::commands::work::{apps, cancel, logs, reserve, service, submit, task, tasks, watch};
+use crate::commands::work::{
+    apps, cancel, logs, reserve, service, signal, submit, task, tasks, watch,
+};
 use crate::connection::Access;
 
 pub use script_flags::parse_submit_again;
@@ -46,6 +48,10 @@ Example, for the first task of a job:
 const CANCEL_EXAMPLE: &str = "\
 Example, for six tasks of a job:
   hayward cancel job_01a1feb8be5372f683f1ff1912f559b9 --task 5-9,12";
+
+const SIGNAL_EXAMPLE: &str = "\
+Example, for the first task of a job:
+  hayward signal job_01a1feb8be5372f683f1ff1912f559b9 USR1 --task 0";
 
 /// A command that calls a fleet, with the caller's token.
 #[derive(Debug, Args)]
@@ -118,6 +124,9 @@ pub enum FleetCommand {
     /// End jobs, services or reservations, or single tasks of a job
     #[command(after_help = CANCEL_EXAMPLE)]
     Cancel(WithAccess<cancel::Arguments>),
+    /// Send a signal to running tasks of a job
+    #[command(after_help = SIGNAL_EXAMPLE)]
+    Signal(WithAccess<signal::Arguments>),
     /// Move a process of a service to another node
     Move(WithAccess<moves::MoveArguments>),
     /// Restart a process of a service on its node
@@ -335,6 +344,8 @@ mod tests {
             vec!["jobs", "--in", "done"],
             vec!["jobs", "--user", "a", "--operator"],
             vec!["cancel"],
+            vec!["signal", "job_1"],
+            vec!["signal", "job_1", "usr1"],
         ] {
             let result = Cli::try_parse_from(["hayward"].iter().chain(&arguments));
             assert!(result.is_err(), "{arguments:?}");

@@ -17,7 +17,8 @@ use hayward::commands::operate::{
     worker_pool,
 };
 use hayward::commands::work::{
-    apps, cancel, explain, job, jobs, logs, reserve, service, submit, task, tasks, timeline, watch,
+    apps, cancel, explain, job, jobs, logs, reserve, service, signal, submit, task, tasks,
+    timeline, watch,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, error_text, is_closed_pipe, note};
@@ -130,6 +131,7 @@ async fn dispatch_fleet_command(
         FleetCommand::Tasks(it) => tasks::run(session(it.access), it.arguments).await?,
         FleetCommand::Task(it) => task::run(session(it.access), it.arguments).await?,
         FleetCommand::Cancel(it) => cancel::run(session(it.access), it.arguments).await?,
+        FleetCommand::Signal(it) => signal::run(session(it.access), it.arguments).await?,
         FleetCommand::Explain(it) => explain::run(session(it.access), it.arguments).await?,
         FleetCommand::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,
         FleetCommand::Reservations(it) => reserve::list(session(it.access), it.arguments).await?,

@@ -8,6 +8,7 @@ pub mod jobs;
 pub mod logs;
 pub mod reserve;
 pub mod service;
+pub mod signal;
 pub mod submit;
 pub mod task;
 pub mod tasks;

@@ -1,5 +1,6 @@
 //! `hayward cancel ID…`: cancels pieces of work, or single tasks of a job.
 
+use anyhow::Context as _;
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::task_commands::{CancelTasks, TasksCancelled};
 use hayward_service::Client;
@@ -20,6 +21,9 @@ pub struct Arguments {
     /// Cancel only these tasks of one job: numbers from 0, and ranges of them, as 5-9,12.
     #[arg(long = "task", value_name = "NUMBERS", value_delimiter = ',')]
     pub tasks: Vec<String>,
+    /// End running tasks of jobs with SIGKILL, without the stop signal and its grace.
+    #[arg(long)]
+    pub now: bool,
 }
 
 /// Cancels each piece of work. The first error ends the command, and previous cancellations stay in
@@ -30,11 +34,19 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         let [job] = arguments.ids.as_slice() else {
             anyhow::bail!("--task names tasks of one job: name one id")
         };
-        let response = cancel_tasks(&client, job, arguments.tasks).await?;
+        let request = CancelTasks {
+            tasks: arguments.tasks,
+            now: arguments.now,
+        };
+        let response = cancel_tasks(&client, job, &request).await?;
         return session.out.print_response(response, render_tasks);
     }
     for id in &arguments.ids {
-        let response = work::cancel(&client, id).await?;
+        let response = if arguments.now {
+            cancel_now(&client, id).await?
+        } else {
+            work::cancel(&client, id).await?
+        };
         session.out.print_response(response, |view: &WorkView, _| {
             format!("{} is {}\n", view.id, enum_text(&view.state))
         })?;
@@ -42,11 +54,24 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn cancel_tasks(client: &Client, job: &WorkId, tasks: Vec<String>) -> anyhow::Result<Value> {
+/// Cancels a job, and ends its running tasks without a grace.
+async fn cancel_now(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
+    anyhow::ensure!(
+        id.as_str().starts_with("job_"),
+        "--now is for jobs, and {id} is none"
+    );
+    let cancelled = client.delete(&format!("/v1/jobs/{id}?now=true")).await;
+    cancelled.with_context(|| format!("cannot cancel {id}"))
+}
+
+async fn cancel_tasks(
+    client: &Client,
+    job: &WorkId,
+    request: &CancelTasks,
+) -> anyhow::Result<Value> {
     let key = fresh_uuid().to_string();
     let path = format!("/v1/jobs/{job}/tasks/cancel");
-    let request = CancelTasks { tasks };
-    Ok(client.post(&path, &request, Some(&key)).await?)
+    Ok(client.post(&path, request, Some(&key)).await?)
 }
 
 fn render_tasks(effect: &TasksCancelled, _: &Renderer) -> String {
