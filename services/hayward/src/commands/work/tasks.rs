@@ -305,7 +305,10 @@ mod tests {
         };
         let text = render_table(&[task], &RENDERER);
         let row = text.lines().last().unwrap().trim_start();
-        assert_eq!(row, "4  cancelled        0  0ms   -     cancelled by ada");
+        assert_eq!(
+            row,
+            "4  cancelled        0  0ms   -    -       -     cancelled by ada"
+        );
     }
 
     #[test]
