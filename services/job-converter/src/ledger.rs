@@ -103,6 +103,25 @@ impl Ledger {
         }
     }
 
+    /// Answers a command that changes nothing.
+    fn answer_query(&mut self, query: Command, moment: &Moment, batch: &mut Batch<Rows>) {
+        match query {
+            Command::RunningTasks(query, reply) => {
+                let running = self.running_tasks(query, moment);
+                batch.answer(reply, running);
+            }
+            Command::RunnerCommands(query, reply) => {
+                let commands = self.runner_commands(&query);
+                batch.answer(reply, commands);
+            }
+            Command::CheckInvariants(reply) => {
+                let findings = block_in_place(|| self.check_invariants(moment));
+                batch.answer(reply, findings);
+            }
+            _ => {}
+        }
+    }
+
     fn run_application_command(
         &mut self,
         command: ApplicationCommand,
@@ -167,14 +186,9 @@ impl hayward_publication::Ledger for Ledger {
                 let result = self.lease(*lease, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::RunningTasks(query, reply) => {
-                let running = self.running_tasks(query, moment);
-                batch.answer(reply, running);
-            }
-            Command::RunnerCommands(query, reply) => {
-                let commands = self.runner_commands(&query);
-                batch.answer(reply, commands);
-            }
+            query @ (Command::RunningTasks(..)
+            | Command::RunnerCommands(..)
+            | Command::CheckInvariants(..)) => self.answer_query(query, moment, batch),
             Command::AllocationUpdate(update, reply) => {
                 self.apply_allocation_update(update, moment, batch);
                 batch.answer(reply, ());
@@ -186,10 +200,6 @@ impl hayward_publication::Ledger for Ledger {
             Command::ForgetAccount(user, reply) => {
                 let result = self.forget_account(&user, moment, batch);
                 batch.answer(reply, result);
-            }
-            Command::CheckInvariants(reply) => {
-                let findings = block_in_place(|| self.check_invariants(moment));
-                batch.answer(reply, findings);
             }
             Command::Orchestrator(command) if batch.is_dry_run() => {
                 self.dry_run_orchestrators(*command, moment, batch);

@@ -1,10 +1,10 @@
 //! `run-tasks` leases batches of tasks from job-converter, has launchers run them, and reports in
 //! batches.
 //!
-//! [`lease_loop`] calls job-converter, [`command_loop`] follows its commands, [`slots`] speak to the
-//! launchers, and [`queue`] connects them. The runner has the credential of its process, so it runs
-//! no program of a user. Simulated nodes use the same loop for leases. No task runs under an expired
-//! lease (I4), and an outcome stays in the queue until it was accepted.
+//! [`lease_loop`] calls job-converter, [`command_loop`] follows its commands, [`slots`] speak to
+//! the launchers, and [`queue`] connects them. The runner has the credential of its process, so it
+//! runs no program of a user. Simulated nodes use the same loop for leases. No task runs under an
+//! expired lease (I4), and an outcome stays in the queue until it was accepted.
 
 mod command_loop;
 pub mod lease_loop;
