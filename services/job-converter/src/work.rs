@@ -5,6 +5,7 @@ pub mod exit_description;
 pub mod prepared_work;
 pub mod published_entries;
 pub mod queue_choice;
+pub mod retry_policy;
 pub mod run_end;
 pub mod run_terms;
 pub mod service_deployment;
@@ -21,8 +22,8 @@ use hayward_job_converter_api::submission::{
 };
 use hayward_job_converter_domain::service_processors::{ProcessorId, Processors};
 use hayward_job_converter_domain::{
-    Backoff, BackoffPolicy, JobUsage, RunnerCommands, RunningTask, TaskRunners, TaskTable,
-    WorkFacts,
+    Backoff, BackoffPolicy, JobUsage, RetryPolicy, RunnerCommands, RunningTask, TaskRunners,
+    TaskTable, WorkFacts,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_service::auth::Groups;
@@ -70,6 +71,7 @@ pub struct Job {
     pub submission: Arc<JobSubmission>,
     pub tasks: TaskTable,
     pub runners: TaskRunners,
+    pub retry: RetryPolicy,
     /// Commands to runners about their tasks.
     pub commands: RunnerCommands<TaskCommand>,
     pub runner: Runner,

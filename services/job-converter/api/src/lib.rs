@@ -5,6 +5,7 @@ pub mod accounts;
 pub mod applications;
 pub mod orchestrators;
 pub mod placeholders;
+pub mod retry;
 pub mod service_processors;
 pub mod signals;
 pub mod submission;

@@ -7,6 +7,7 @@ use hayward_vocabulary::{ContainerForm, NodeName, Size, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::retry::RetrySubmission;
 use crate::service_processors::RetriesSubmission;
 use crate::signals::TaskSignal;
 use crate::unreachable::UnreachableChoice;
@@ -61,6 +62,9 @@ pub struct JobSubmission {
     /// Attempts of a task before it has failed. Default 3.
     #[serde(default)]
     pub max_attempts: Option<u32>,
+    /// Which failures of a task are tried again. `max_attempts` is a short form of its field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySubmission>,
     /// Nodes it may use; empty: any.
     #[serde(default)]
     pub machines: Vec<NodeName>,

@@ -268,12 +268,6 @@ impl EndCause {
         let found = all.into_iter().find(|cause| cause.name() == name);
         found.unwrap_or(Self::Unknown)
     }
-
-    /// Returns whether a new attempt may end differently. Out of memory and the time limit would be
-    /// reached again.
-    pub fn is_worth_a_retry(self) -> bool {
-        !matches!(self, Self::OutOfMemory | Self::TimeLimit)
-    }
 }
 
 /// Bytes of output stored with an outcome: enough for error messages and small results.

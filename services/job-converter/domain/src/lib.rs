@@ -3,6 +3,7 @@
 //! - [`task_table`]: leases and outcomes of the tasks of a job
 //! - [`task_runners`]: how many tasks each runner of a job gets
 //! - [`job_usage`]: the usage of all runs of a job
+//! - [`retry`]: which failures of a task are tried again
 //! - [`runner_commands`]: commands to the runners of a job
 //! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
 //! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
@@ -19,6 +20,7 @@ pub mod job_usage;
 pub mod open_work_state;
 pub mod orchestrator_maps;
 pub mod range_set;
+pub mod retry;
 pub mod runner_commands;
 pub mod service_processors;
 pub mod task_runners;
@@ -30,6 +32,7 @@ pub use demand::{DemandFields, compute_demand};
 pub use job_usage::{JobUsage, RunAmounts};
 pub use open_work_state::{OpenWorkState, WorkFacts};
 pub use range_set::RangeSet;
+pub use retry::{Failure, FailureCause, RetryPolicy};
 pub use runner_commands::{NumberedCommand, RunnerCommands};
 pub use task_runners::{LeaseDemand, RunningTask, TaskRunners};
 pub use task_table::{

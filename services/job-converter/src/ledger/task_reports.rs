@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::tasks::{EndCause, LeaseRequest, OUTPUT_LIMIT, TaskReport};
 use hayward_job_converter_api::usage::RunUsage;
-use hayward_job_converter_domain::{Leased, ReportEffect, RunAmounts, RunResult};
+use hayward_job_converter_domain::{Leased, ReportEffect, RetryPolicy, RunAmounts, RunResult};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::AllocationId;
 use uuid::Uuid;
@@ -11,6 +11,7 @@ use super::timeline::replace_nul;
 use crate::metrics;
 use crate::store::Rows;
 use crate::store::tasks::{AttemptRow, OutcomeRow};
+use crate::work::retry_policy::reported_failure;
 use crate::work::run_end::{RunFacts, describe_run_end};
 use crate::work::{FailedTask, Work};
 
@@ -63,7 +64,7 @@ impl Reports<'_> {
         let node = work.node_of(holder).map(ToString::to_string);
         let uuid = work.uuid;
         let Some(job) = work.job_mut() else { return };
-        let result = run_result(report);
+        let result = run_result(report, &job.retry);
         let leased = Leased {
             task: report.task,
             attempt: report.attempt,
@@ -210,15 +211,14 @@ fn run_amounts(report: &TaskReport) -> Option<RunAmounts> {
     })
 }
 
-/// Returns how the run counts. The time limit and the end of the memory would be reached again, so
-/// such a task is not tried again.
-fn run_result(report: &TaskReport) -> RunResult {
+/// Returns how the run counts. The policy says which failures are tried again.
+fn run_result(report: &TaskReport, policy: &RetryPolicy) -> RunResult {
     let cause = report.cause();
     if report.succeeded() {
         RunResult::Succeeded
     } else if report.interrupted || cause == EndCause::Stopped {
         RunResult::Interrupted
-    } else if cause.is_worth_a_retry() {
+    } else if policy.is_tried_again(reported_failure(report)) {
         RunResult::Failed
     } else {
         RunResult::FailedForGood
@@ -319,7 +319,8 @@ mod tests {
                 Failed,
             ),
         ] {
-            assert_eq!(run_result(&report(&fields)), expected, "{fields}");
+            let result = run_result(&report(&fields), &RetryPolicy::default());
+            assert_eq!(result, expected, "{fields}");
         }
     }
 

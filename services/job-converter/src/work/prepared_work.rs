@@ -18,11 +18,10 @@ use uuid::Uuid;
 use crate::config::MAX_LEASED;
 use crate::store::work::WorkRow;
 use crate::work::published_entries;
+use crate::work::retry_policy;
 use crate::work::service_deployment::Version;
 use crate::work::service_processors;
-use crate::work::{
-    DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, Work, WorkSpec, empty_slots, kind_name,
-};
+use crate::work::{Job, PastAllocations, Runner, Work, WorkSpec, empty_slots, kind_name};
 
 /// Submitter, time and trace of a submission.
 pub struct Origin {
@@ -89,11 +88,12 @@ impl Work {
 
 /// Creates a job that no process has started yet.
 pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
-    let attempts = submission.max_attempts.unwrap_or(DEFAULT_ATTEMPTS);
+    let attempts = retry_policy::max_attempts(&submission);
     WorkSpec::Job(Box::new(Job {
         max_leased: max_leased(&submission),
         tasks: TaskTable::new(submission.tasks.len(), attempts),
         runners: TaskRunners::default(),
+        retry: retry_policy::retry_policy(&submission),
         commands: RunnerCommands::default(),
         submission: Arc::new(submission),
         runner,

@@ -2,6 +2,7 @@
 
 mod amounts;
 mod orchestrator_map_entry;
+mod retry;
 mod run_terms;
 mod service_processors;
 
@@ -342,6 +343,7 @@ pub fn check_job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
         "/max_attempts",
         || format!("must be 1 to {MAX_ATTEMPTS}"),
     );
+    retry::check_retry(&mut faults, job);
     run_terms::check_run_terms(&mut faults, job);
     faults.check_disruption(job.when_unreachable, job.disruption_limit);
     faults.check_machines(&job.machines);

@@ -183,6 +183,28 @@ async fn a_task_that_reached_its_time_limit_is_not_tried_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_codes_decide_whether_a_task_is_tried_again() {
+    let fixture = Fixture::new().await;
+    let mut body = job_with_tasks(2);
+    body["max_attempts"] = json!(5);
+    body["retry"] = json!({ "exit_codes": [75], "never_exit_codes": [2] });
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
+    runner.lease(&process.id, 2).await;
+    // The other task is never tried again, because its exit code is not named.
+    let reports = vec![report(0, 1, 75), report(1, 1, 7)];
+    runner.report(&process.id, reports).await;
+    assert_eq!(task_numbers(&runner.lease(&process.id, 2).await), [0]);
+    assert!(runner.report(&process.id, vec![report(0, 2, 2)]).await.done);
+    let view = fixture.wait_for_state(&job.id, WorkState::Failed).await;
+    assert_eq!(view.tasks.unwrap().failed, 2);
+    let history = read_history(&fixture, &job.id, 0).await;
+    let exit_codes: Vec<_> = history.attempts.iter().map(|it| it.exit_code).collect();
+    assert_eq!(exit_codes, [Some(75)]);
+}
+
 fn numbers(list: &TaskList) -> Vec<u64> {
     list.tasks.iter().map(|task| task.task).collect()
 }
