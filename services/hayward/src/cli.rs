@@ -335,6 +335,7 @@ mod tests {
             vec!["submit", "--file", "f", "--memory", "1G"],
             vec!["submit", "--file", "f", "--time", "1h"],
             vec!["submit", "--gang", "f", "--discard-output"],
+            vec!["submit", "--file", "f", "--retry-on", "exited"],
             vec!["submit", "--memory", "lots", "--", "a"],
             vec!["tasks", "job_1", "--failed", "--running"],
             vec!["tasks", "job_1", "--failed", "--cancelled"],

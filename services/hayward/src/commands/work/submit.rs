@@ -7,6 +7,7 @@ pub mod document;
 mod environment;
 mod exit_status;
 mod gang;
+mod retry_flags;
 mod run_flags;
 mod script;
 mod tasks_from_lines;
@@ -28,6 +29,7 @@ use common_flags::CommonFlags;
 use disruption_flags::DisruptionFlags;
 use document::Document;
 pub use document::{DocumentKind, parse_value, parse_yaml};
+use retry_flags::RetryFlags;
 use run_flags::RunFlags;
 use script::ParseAgain;
 
@@ -48,9 +50,8 @@ pub struct Arguments {
     /// Number of tasks that run at the same time in one process. Default 1.
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
-    /// Maximum number of attempts of a task before it has failed. Default 3.
-    #[arg(long, value_name = "N")]
-    pub max_attempts: Option<u32>,
+    #[command(flatten)]
+    pub retry: RetryFlags,
     #[command(flatten)]
     pub disruption: DisruptionFlags,
     #[command(flatten)]
@@ -69,7 +70,8 @@ pub struct Arguments {
         "max_attempts",
         "when_unreachable", "disruption_limit", "time", "warn", "stop_signal", "grace", "output",
         "error", "append", "make_directories", "discard_output", "stdin", "stdin_file",
-        "command",
+        "retry_on", "retry_exit_codes",
+        "retry_never_exit_codes", "command",
     ])]
     pub file: Option<PathBuf>,
     /// An application with task groups that start together, and their tasks, as YAML or JSON.
@@ -78,7 +80,9 @@ pub struct Arguments {
         "export", "cwd", "count",
         "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
         "time", "warn", "stop_signal", "grace", "output", "error", "append", "make_directories",
-        "discard_output", "stdin", "stdin_file", "command", "file", "idempotency_key",
+        "discard_output", "stdin", "stdin_file", "retry_on", "retry_exit_codes",
+        "retry_never_exit_codes", "command",
+        "file", "idempotency_key",
     ])]
     pub gang: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
@@ -171,13 +175,13 @@ fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         size: common.size(),
         max_processes: arguments.max_processes,
         threads: arguments.threads,
-        max_attempts: arguments.max_attempts,
         machines: common.machines.clone(),
         labels: common.labels.iter().cloned().collect(),
         when_unreachable: arguments.disruption.when_unreachable,
         disruption_limit: arguments.disruption.disruption_limit,
         ..JobSubmission::default()
     };
+    arguments.retry.fill(&mut job);
     arguments.run.fill(&mut job)?;
     Ok(job)
 }
