@@ -6,7 +6,7 @@ use hayward_job_converter_api::signals::SentSignal;
 use hayward_job_converter_api::submission::{JobSubmission, ServiceSubmission};
 use hayward_job_converter_api::tasks::{LeaseRequest, RunTerms};
 use hayward_job_converter_application_protocol::ids::AppId;
-use hayward_job_converter_domain::{Leased, NumberedCommand, RangeSet};
+use hayward_job_converter_domain::{DelayedTask, Leased, NumberedCommand, RangeSet};
 use hayward_publication::Update;
 use hayward_publication::committer::Reply;
 use hayward_publication::invariants::Findings;
@@ -33,6 +33,8 @@ pub enum Command {
     SignalTasks(SignalTasks, Reply<Result<u64, Refusal>>),
     Lease(Box<LeaseTasks>, Reply<Result<LeaseGrant, Refusal>>),
     RunningTasks(RunningTasksQuery, Reply<Vec<RunningRun>>),
+    /// Delayed tasks of a job, with times in milliseconds from now.
+    DelayedTasks(RunningTasksQuery, Reply<Vec<DelayedTask>>),
     RunnerCommands(
         RunnerCommandsQuery,
         Reply<Result<Vec<NumberedCommand<TaskCommand>>, Refusal>>,
@@ -181,7 +183,7 @@ impl LeaseGrant {
     };
 }
 
-/// Request for the running tasks of a job, by number.
+/// Request for the running or the delayed tasks of a job, by number.
 #[derive(Debug, Clone, Copy)]
 pub struct RunningTasksQuery {
     pub job: Uuid,

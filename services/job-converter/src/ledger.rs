@@ -17,6 +17,7 @@ mod invariant_report;
 pub mod last_hosts;
 mod orchestrators;
 mod restore;
+mod retry_delays;
 mod round;
 mod running_tasks;
 pub mod scheduler_updates;
@@ -74,6 +75,8 @@ pub struct Ledger {
     lease_order: BTreeSet<(u64, AllocationId)>,
     /// Work that is held back after ends without progress, by the end of its hold in monotonic ms.
     hold_ends: BTreeSet<(u64, Uuid)>,
+    /// Jobs with delayed tasks, by the times in monotonic ms at which their demand changes.
+    delay_ends: BTreeSet<(u64, Uuid)>,
     /// Leases whose rows are written with this batch.
     changed_leases: BTreeSet<(Uuid, AllocationId)>,
     /// Work whose entries may have changed.
@@ -109,6 +112,10 @@ impl Ledger {
             Command::RunningTasks(query, reply) => {
                 let running = self.running_tasks(query, moment);
                 batch.answer(reply, running);
+            }
+            Command::DelayedTasks(query, reply) => {
+                let delayed = self.delayed_tasks(query, moment);
+                batch.answer(reply, delayed);
             }
             Command::RunnerCommands(query, reply) => {
                 let commands = self.runner_commands(&query);
@@ -187,6 +194,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, result);
             }
             query @ (Command::RunningTasks(..)
+            | Command::DelayedTasks(..)
             | Command::RunnerCommands(..)
             | Command::CheckInvariants(..)) => self.answer_query(query, moment, batch),
             Command::AllocationUpdate(update, reply) => {

@@ -21,7 +21,7 @@ mod service_processors;
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_job_converter_api::{TaskCounts, WorkState, WorkView};
 use hayward_service::Client;
 use hayward_vocabulary::{WhenUnreachable, WorkId, WorkKind};
 use serde_json::Value;
@@ -177,22 +177,7 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
         facts.add("why", reason);
     }
     if let Some(tasks) = view.tasks {
-        let cancelled = match tasks.cancelled {
-            0 => String::new(),
-            cancelled => format!("{cancelled} cancelled, "),
-        };
-        facts.add(
-            "tasks",
-            format!(
-                "{} of {} succeeded, {} failed, {cancelled}{} running, {} starting, {} waiting",
-                tasks.succeeded,
-                tasks.total,
-                tasks.failed,
-                tasks.running,
-                tasks.leased,
-                tasks.waiting
-            ),
-        );
+        facts.add("tasks", task_counts_text(&tasks));
     }
     efficiency::add_facts(view, &mut facts);
     if let Some(deployment) = &view.deployment {
@@ -219,6 +204,22 @@ pub fn render_details(view: &WorkView, renderer: &Renderer) -> String {
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
     let processors_text = deployment.map(|it| service_processors::render_table(it, renderer));
     facts.render(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
+}
+
+/// Returns the numbers of tasks by state. States that are rare are shown only if they occur.
+fn task_counts_text(tasks: &TaskCounts) -> String {
+    let cancelled = match tasks.cancelled {
+        0 => String::new(),
+        cancelled => format!("{cancelled} cancelled, "),
+    };
+    let delayed = match tasks.delayed {
+        0 => String::new(),
+        delayed => format!(", {delayed} delayed"),
+    };
+    format!(
+        "{} of {} succeeded, {} failed, {cancelled}{} running, {} starting, {} waiting{delayed}",
+        tasks.succeeded, tasks.total, tasks.failed, tasks.running, tasks.leased, tasks.waiting
+    )
 }
 
 /// Describes the action when the node of the work is unreachable. Returns `None` for the default.

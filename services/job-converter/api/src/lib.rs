@@ -203,6 +203,9 @@ pub struct TaskCounts {
     pub total: u64,
     /// Not leased to a process.
     pub waiting: u64,
+    /// Waiting for the time of their next attempt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delayed: u64,
     /// Leased to a process, and not reported as running.
     pub leased: u64,
     /// Reported as running by its process.

@@ -13,6 +13,14 @@ pub struct RetrySubmission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub max_attempts: Option<u32>,
+    /// Milliseconds before the second attempt, doubled before each further one. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 86_400_000)]
+    pub delay_ms: Option<u64>,
+    /// Longest delay in milliseconds. Default 60,000, or `delay_ms` if that is longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 86_400_000)]
+    pub max_delay_ms: Option<u64>,
     /// Causes of ends that are tried again. Default: `exited`, `signalled` and `cannot_start`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<Vec<RetryCause>>,

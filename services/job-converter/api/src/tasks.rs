@@ -336,6 +336,9 @@ pub struct TaskView {
     /// Milliseconds since the start. Only for running tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_ms: Option<u64>,
+    /// Milliseconds until the next attempt. Only for delayed tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
 }
 
 /// State of a task (TC-12).
@@ -346,6 +349,8 @@ pub enum TaskState {
     Succeeded,
     Failed,
     Cancelled,
+    /// The task waits for the time of its next attempt.
+    Delayed,
 }
 
 impl TaskState {
@@ -355,6 +360,7 @@ impl TaskState {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Delayed => "delayed",
         }
     }
 }

@@ -36,5 +36,6 @@ pub use retry::{Failure, FailureCause, RetryPolicy};
 pub use runner_commands::{NumberedCommand, RunnerCommands};
 pub use task_runners::{LeaseDemand, RunningTask, TaskRunners};
 pub use task_table::{
-    CancelEffect, HeldTask, Leased, OutcomeSums, ReportEffect, RunResult, TaskTable, UnrunSpan,
+    CancelEffect, DelayedTask, HeldTask, Leased, OutcomeSums, ReportEffect, RunResult, TaskTable,
+    UnrunSpan,
 };

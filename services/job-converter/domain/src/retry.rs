@@ -29,6 +29,9 @@ pub struct RetryPolicy {
     pub exit_codes: BTreeSet<i32>,
     /// Exit codes that are never tried again.
     pub never_exit_codes: BTreeSet<i32>,
+    /// Milliseconds before the second attempt. It doubles with each further one.
+    pub delay_ms: u64,
+    pub max_delay_ms: u64,
 }
 
 impl Default for RetryPolicy {
@@ -39,11 +42,26 @@ impl Default for RetryPolicy {
             causes: [Exited, Signalled, CannotStart].into(),
             exit_codes: BTreeSet::new(),
             never_exit_codes: BTreeSet::new(),
+            delay_ms: 0,
+            max_delay_ms: 60_000,
         }
     }
 }
 
 impl RetryPolicy {
+    /// Returns the milliseconds before the next attempt of a task after this many failures. They
+    /// differ by up to 10 % between tasks, so that failures at one time are not repeated at one
+    /// time.
+    pub fn delay_ms(&self, task: u64, failures: u32) -> u64 {
+        let doublings = failures.saturating_sub(1).min(32);
+        let delay = self
+            .delay_ms
+            .saturating_mul(1 << doublings)
+            .min(self.max_delay_ms);
+        let thousandths = 900 + task.wrapping_mul(2_654_435_761) % 201;
+        delay.saturating_mul(thousandths) / 1_000
+    }
+
     /// Returns whether a failure is tried again.
     pub fn is_tried_again(&self, failure: Failure) -> bool {
         match (failure.cause, failure.exit_code) {
@@ -108,6 +126,19 @@ mod tests {
     }
 
     proptest! {
+        /// The delay doubles up to its maximum, and tasks differ by 10 % at most.
+        #[test]
+        fn a_delay_stays_within_ten_percent(
+            delay_ms in 0..10_000_u64, max_delay_ms in 0..100_000_u64, task: u64,
+            failures in 1..200_u32,
+        ) {
+            let policy = RetryPolicy { delay_ms, max_delay_ms, ..RetryPolicy::default() };
+            let doubled = u128::from(delay_ms) << (failures - 1).min(60);
+            let exact = u64::try_from(doubled.min(u128::from(max_delay_ms))).unwrap();
+            let delay = policy.delay_ms(task, failures);
+            prop_assert!((exact * 9 / 10..=exact * 11 / 10).contains(&delay), "{delay}, {exact}");
+        }
+
         /// Exit codes decide about exits only, and what is never tried again wins.
         #[test]
         fn a_policy_obeys_its_lists(
@@ -116,7 +147,9 @@ mod tests {
             never_exit_codes in prop::collection::btree_set(1..6_i32, 0..4),
             cause in prop::sample::select(&CAUSES[..]), code in 1..6_i32,
         ) {
-            let policy = RetryPolicy { causes, exit_codes, never_exit_codes };
+            let policy = RetryPolicy {
+                causes, exit_codes, never_exit_codes, ..RetryPolicy::default()
+            };
             let is_exit = cause == FailureCause::Exited;
             let failure = Failure { cause, exit_code: is_exit.then_some(code) };
             let is_tried_again = policy.is_tried_again(failure);

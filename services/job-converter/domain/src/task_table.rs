@@ -1,20 +1,24 @@
 //! Leases and outcomes of the tasks of one job.
 //!
-//! A task is a number. It is in exactly one state: waiting, leased to one allocation, or done. The
-//! first outcome is final. A cancelled task is done at once while it waits. A leased one is
-//! *cancelling* until its run ends.
+//! A task is a number. It is in exactly one state: waiting, delayed, leased to one allocation, or
+//! done. The first outcome is final. A delayed task waits for the time of its next attempt. A
+//! cancelled task is done at once while it waits. A leased one is *cancelling* until its run ends.
 //!
 //! A reported success counts from any runner, because the work was done. A reported failure counts
 //! only from the holder of the lease and for its current attempt, because a runner that lost its
 //! lease may have been stopped by Hayward. Only counted failures use up attempts.
 
 mod cancellation;
+mod delays;
 mod restore;
 
 pub use cancellation::{CancelEffect, HeldTask, UnrunSpan};
+use delays::DueTask;
+
+pub use delays::DelayedTask;
 pub use restore::OutcomeSums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hayward_vocabulary::AllocationId;
@@ -64,6 +68,10 @@ pub struct TaskTable {
     total: u64,
     max_attempts: u32,
     waiting: RangeSet,
+    /// Time of the next attempt of each delayed task, in ms of the clock of the caller.
+    delayed: BTreeMap<u64, u64>,
+    /// The same tasks by time.
+    due_order: BTreeSet<DueTask>,
     /// Attempt of each leased task, by holder. Holders without tasks are removed.
     leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
     /// Number of leased tasks.
@@ -89,6 +97,8 @@ impl TaskTable {
             total,
             max_attempts: max_attempts.max(1),
             waiting: RangeSet::below(total),
+            delayed: BTreeMap::new(),
+            due_order: BTreeSet::new(),
             leases: BTreeMap::new(),
             leased: 0,
             done: RangeSet::default(),
@@ -133,7 +143,7 @@ impl TaskTable {
     pub fn find_inconsistency(&self) -> Option<String> {
         let leased_tasks = || self.leases.values().flat_map(BTreeMap::keys).copied();
         let (waiting, leased, done) = (
-            count_in_spans(&self.waiting),
+            count_in_spans(&self.waiting) + self.delayed(),
             leased_tasks().count(),
             count_in_spans(&self.done),
         );
@@ -152,8 +162,11 @@ impl TaskTable {
                 {done} failed or were cancelled"
             ));
         }
-        let doubly_leased =
-            leased_tasks().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
+        let twice = |task: &u64| self.waiting.contains(*task) || self.done.contains(*task);
+        let doubly_delayed = self.delayed.keys().copied().find(twice);
+        let doubly_leased = leased_tasks().find(|task| self.delayed.contains_key(task));
+        let doubly_leased = doubly_delayed.or(doubly_leased);
+        let doubly_leased = doubly_leased.or_else(|| leased_tasks().find(twice));
         let duplicate = doubly_leased.or_else(|| find_common_number(&self.waiting, &self.done));
         duplicate.map(|task| format!("task {task} is in two places"))
     }
@@ -229,7 +242,7 @@ impl TaskTable {
         if self.release(likely_holder, task, None) {
             return Some(likely_holder.clone());
         }
-        if self.waiting.remove(task) {
+        if self.waiting.remove(task) || self.take_delayed(task) {
             return None;
         }
         let holder = self

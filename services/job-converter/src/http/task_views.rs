@@ -5,6 +5,7 @@ mod conversion;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use hayward_job_converter_api::tasks::{TaskHistory, TaskList, TaskState, TaskView};
+use hayward_job_converter_domain::DelayedTask;
 use hayward_service::auth::Caller;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use self::conversion::{attempt_view, running_view, task_view, unrun_views};
+use self::conversion::{attempt_view, delayed_view, running_view, task_view, unrun_views};
 use super::{App, work};
 use crate::command::{Command, RunningRun, RunningTasksQuery};
 use crate::store::cancelled_tasks::{UnrunPage, load_unrun_page};
@@ -154,6 +155,32 @@ async fn list_running(
     Ok((views, next))
 }
 
+/// Returns a page of delayed tasks by number, and the cursor of the next page.
+async fn list_delayed(
+    app: &App,
+    job: Uuid,
+    page: Page,
+) -> Result<(Vec<TaskView>, Option<String>), Problem> {
+    let query = RunningTasksQuery {
+        job,
+        first_task: page.first_task.unsigned_abs(),
+        limit: usize::try_from(page.limit + 1).unwrap_or(usize::MAX),
+    };
+    let mut delayed = read_delayed(app, query).await?;
+    let next = page.split_next(&mut delayed, |delayed| delayed.task.to_string());
+    let views = delayed.into_iter().map(delayed_view);
+    let views = views.collect::<Result<_, _>>().map_err(Problem::internal)?;
+    Ok((views, next))
+}
+
+async fn read_delayed(app: &App, query: RunningTasksQuery) -> Result<Vec<DelayedTask>, Problem> {
+    let read = app
+        .handle
+        .read(|reply| Command::DelayedTasks(query, reply))
+        .await?;
+    Ok(read.value)
+}
+
 async fn read_running(app: &App, query: RunningTasksQuery) -> Result<Vec<RunningRun>, Problem> {
     let read = app
         .handle
@@ -186,6 +213,7 @@ pub async fn list_tasks(
     let (uuid, _) = work::find_readable(&app, &caller, WorkKind::Job, &id)?;
     let (tasks, next_cursor) = match query.state {
         Some(TaskState::Running) => list_running(&app, uuid, page).await?,
+        Some(TaskState::Delayed) => list_delayed(&app, uuid, page).await?,
         state => list_ended(&app, uuid, page, state).await?,
     };
     Ok(Json(TaskList {
@@ -227,14 +255,16 @@ pub async fn show_job_task(
         first_task: task,
         limit: 1,
     };
+    let delayed = read_delayed(&app, query).await?;
     let running = read_running(&app, query).await?;
     let outcome = load_outcome(&app.pool, uuid, row_task).await;
     let attempts = load_attempts(&app.pool, uuid, row_task).await;
     let current = match outcome.map_err(unavailable)? {
         Some(row) => Some(task_view(row)),
         None => read_unrun(&app, uuid, row_task).await?.or_else(|| {
+            let delayed = delayed.into_iter().find(|delayed| delayed.task == task);
             let run = running.into_iter().find(|run| run.task == task);
-            run.map(running_view)
+            run.map(running_view).or(delayed.map(delayed_view))
         }),
     };
     let attempts = attempts.map_err(unavailable)?.into_iter();

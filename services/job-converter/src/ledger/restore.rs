@@ -81,6 +81,7 @@ impl Ledger {
             lease_ends: FxHashMap::default(),
             lease_order: BTreeSet::new(),
             hold_ends: BTreeSet::new(),
+            delay_ends: BTreeSet::new(),
             changed_leases: BTreeSet::new(),
             dirty: BTreeSet::new(),
             progressed: BTreeSet::new(),
@@ -127,11 +128,12 @@ impl Ledger {
             ledger.restore_final(row)?;
         }
         ledger.restore_unrun(&stored.unrun);
-        ledger.restore_task_results(stored.done, stored.sums, stored.failures);
+        ledger.restore_task_results(stored.done, stored.sums, &stored.failures);
         ledger.restore_usage(&stored.usage);
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
+        ledger.restore_delays(&stored.failures, moment);
         ledger.restore_task_stops(&stored.task_stops, moment);
         ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
@@ -147,7 +149,7 @@ impl Ledger {
         &mut self,
         done: Vec<DoneRow>,
         sums: Vec<SumRow>,
-        failures: Vec<FailuresRow>,
+        failures: &[FailuresRow],
     ) {
         for row in done {
             if let Some(job) = self.job(row.job) {

@@ -16,6 +16,7 @@ impl Ledger {
     pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.end_expired_leases(moment, batch);
         self.end_holds(moment);
+        self.end_delays(moment);
         if moment.monotonic_ms >= self.next_progress_ms && !self.progressed.is_empty() {
             self.next_progress_ms = moment.monotonic_ms + self.shared.settings.progress_ms;
             let progressed = std::mem::take(&mut self.progressed);
@@ -162,9 +163,10 @@ impl Ledger {
         }
         let lease_end = self.lease_order.first().map(|(due, _)| *due);
         let hold_end = self.hold_ends.first().map(|(due, _)| *due);
+        let delay_end = self.delay_ends.first().map(|(due, _)| *due);
         let progress = (!self.progressed.is_empty()).then_some(self.next_progress_ms);
         let application = application_wait_ms.map(|ms| moment.monotonic_ms.saturating_add(ms));
-        match [lease_end, hold_end, progress, application]
+        match [lease_end, hold_end, delay_end, progress, application]
             .into_iter()
             .flatten()
             .min()

@@ -23,6 +23,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::backoffs::BackoffRow;
 use crate::store::tasks::LeaseRow;
+use crate::work::retry_policy::REQUEST_AHEAD_MS;
 use crate::work::run_terms::needed_terms;
 use crate::work::{Job, Work, parse_work_id};
 
@@ -50,7 +51,7 @@ impl Ledger {
         let Some(exchange) = Exchange::apply_request(work, &request, moment) else {
             return Ok(LeaseGrant::JOB_ENDED);
         };
-        let is_idle = ends_idle_runner && exchange.has_no_work(work);
+        let is_idle = ends_idle_runner && exchange.has_no_work(work, moment);
         let terms = exchange.wanted_terms(work, &request, self.shared.settings.stop_grace_ms);
         let job_over = work.job().is_some_and(|job| job.tasks.is_over());
         if let Some(job) = work.job_mut().filter(|_| is_idle) {
@@ -59,6 +60,7 @@ impl Ledger {
         changed.lease |= exchange.returned || !exchange.leased.is_empty();
         if changed.progress {
             self.clear_backoff(uuid, moment, batch);
+            self.schedule_delays(uuid);
         }
         if exchange.returned || changed.waiting {
             self.shared.tasks.notify(&uuid, moment.revision);
@@ -67,9 +69,8 @@ impl Ledger {
         self.update_lease_end(uuid, holder, holds_tasks, moment);
         if changed.lease {
             self.changed_leases.insert((uuid, holder.clone()));
-            self.progressed.insert(uuid);
         }
-        if exchange.running_changed {
+        if changed.lease || exchange.running_changed {
             self.progressed.insert(uuid);
         }
         self.changed_leases
@@ -290,14 +291,17 @@ impl Exchange {
     /// Returns whether the process may end, because nothing of the job waits and it runs nothing.
     /// It stays while a process that takes no new tasks may return some. A process that is too old
     /// ends too, so that its space goes to another one.
-    fn has_no_work(&self, work: &Work) -> bool {
+    fn has_no_work(&self, work: &Work, moment: &Moment) -> bool {
         if self.runner == RunnerState::TooOld {
             return self.held_tasks == HeldTasks::None;
         }
         let is_idle = self.runner == RunnerState::Open && self.held_tasks == HeldTasks::None;
         is_idle
             && work.job().is_some_and(|job| {
-                job.tasks.waiting() == 0 && job.tasks.holders().all(|other| work.may_lease(other))
+                let soon = moment.monotonic_ms.saturating_add(REQUEST_AHEAD_MS);
+                let is_due_soon = job.tasks.next_due_ms().is_some_and(|due| due <= soon);
+                let none_waits = job.tasks.waiting() == 0 && !is_due_soon;
+                none_waits && job.tasks.holders().all(|other| work.may_lease(other))
             })
     }
 }

@@ -13,7 +13,7 @@ use crate::store::Rows;
 use crate::store::tasks::{AttemptRow, OutcomeRow};
 use crate::work::retry_policy::reported_failure;
 use crate::work::run_end::{RunFacts, describe_run_end};
-use crate::work::{FailedTask, Work};
+use crate::work::{FailedTask, Job, Work};
 
 /// Maximum length of the stored message about the end of a run, in bytes.
 const MESSAGE_LIMIT: usize = 1_024;
@@ -101,8 +101,8 @@ impl Reports<'_> {
             ReportEffect::AttemptCounted => {
                 job.counted_attempts += 1;
                 self.changed.progress = true;
-                self.changed.waiting = true;
-                let row = self.attempt_row(uuid, node, report);
+                let mut row = self.attempt_row(uuid, node, report);
+                row.retry_at_ms = self.delay_attempt(job, report);
                 self.batch.rows.attempts.push(row);
             }
             ReportEffect::Cancelled => {
@@ -117,6 +117,18 @@ impl Reports<'_> {
             ReportEffect::TaskReturned => self.changed.waiting = true,
             ReportEffect::Unchanged | ReportEffect::NoSuchTask => {}
         }
+    }
+
+    /// Delays the next attempt of a failed task. Returns its earliest time for the row.
+    fn delay_attempt(&mut self, job: &mut Job, report: &TaskReport) -> Option<i64> {
+        let delay_ms = job.retry.delay_ms(report.task, report.attempt);
+        if delay_ms == 0 {
+            self.changed.waiting = true;
+            return None;
+        }
+        let due_ms = self.moment.monotonic_ms.saturating_add(delay_ms);
+        job.tasks.delay(report.task, due_ms);
+        Some(self.moment.now.unix_ms().saturating_add(to_i64(delay_ms)))
     }
 
     fn outcome_row(
@@ -172,6 +184,7 @@ impl Reports<'_> {
             max_rss_bytes: usage.max_rss_bytes,
             peak_memory_bytes: usage.peak_memory_bytes,
             usage_source: usage.source,
+            retry_at_ms: None,
         }
     }
 }

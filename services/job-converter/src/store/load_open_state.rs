@@ -80,6 +80,8 @@ pub struct FailuresRow {
     pub job: Uuid,
     pub task: i64,
     pub failures: i64,
+    /// Earliest time of the next attempt. `None` if it waits for nothing.
+    pub retry_at_ms: Option<i64>,
 }
 
 /// Tasks leased to one allocation.
@@ -249,7 +251,7 @@ async fn load_usage(tx: &mut PgConnection) -> Result<Vec<UsageRow>, sqlx::Error>
 async fn load_failures(tx: &mut PgConnection) -> Result<Vec<FailuresRow>, sqlx::Error> {
     sqlx::query_as!(
         FailuresRow,
-        r#"select a.job, a.task, count(*) as "failures!"
+        r#"select a.job, a.task, count(*) as "failures!", max(a.retry_at_ms) as retry_at_ms
              from attempt a join work w on w.id = a.job and w.ended_at_ms is null
             group by a.job, a.task"#
     )

@@ -49,6 +49,8 @@ pub struct AttemptRow {
     pub max_rss_bytes: Option<i64>,
     pub peak_memory_bytes: Option<i64>,
     pub usage_source: Option<String>,
+    /// Earliest time of the next attempt. `None` if it waits for nothing.
+    pub retry_at_ms: Option<i64>,
 }
 
 /// The tasks that an allocation may execute now.
@@ -118,11 +120,12 @@ pub async fn insert_attempts(
     sqlx::query!(
         "insert into attempt (job, task, attempt, exit_code, signal, error, node, allocation,
                               ended_at_ms, end_cause, end_message, duration_us, user_us,
-                              system_us, max_rss_bytes, peak_memory_bytes, usage_source)
+                              system_us, max_rss_bytes, peak_memory_bytes, usage_source,
+                              retry_at_ms)
          select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::int[], $5::int[],
                               $6::text[], $7::text[], $8::text[], $9::bigint[], $10::text[],
                               $11::text[], $12::bigint[], $13::bigint[], $14::bigint[],
-                              $15::bigint[], $16::bigint[], $17::text[])",
+                              $15::bigint[], $16::bigint[], $17::text[], $18::bigint[])",
         &column(rows, |row| row.job),
         &column(rows, |row| row.task),
         &column(rows, |row| row.attempt),
@@ -139,7 +142,8 @@ pub async fn insert_attempts(
         &column(rows, |row| row.system_us) as &[Option<i64>],
         &column(rows, |row| row.max_rss_bytes) as &[Option<i64>],
         &column(rows, |row| row.peak_memory_bytes) as &[Option<i64>],
-        &column(rows, |row| row.usage_source.clone()) as &[Option<String>]
+        &column(rows, |row| row.usage_source.clone()) as &[Option<String>],
+        &column(rows, |row| row.retry_at_ms) as &[Option<i64>]
     )
     .execute(tx)
     .await
@@ -235,7 +239,8 @@ pub async fn load_attempts(
         AttemptRow,
         "select job, task, attempt, exit_code, signal, error, node, allocation, ended_at_ms,
                 end_cause, end_message, duration_us, user_us, system_us, max_rss_bytes,
-                peak_memory_bytes, usage_source
+                peak_memory_bytes, usage_source,
+                retry_at_ms
            from attempt where job = $1 and task = $2 order by attempt limit 1000",
         job,
         task

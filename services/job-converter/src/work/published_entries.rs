@@ -14,9 +14,10 @@ use hayward_job_converter_domain::{OpenWorkState, compute_demand};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
 use hayward_vocabulary::launch::{ENGINE, LaunchLimits, mount_resource};
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
+use hayward_vocabulary::{Launch, NodeName, Program, Size, Timestamp, WhenUnreachable};
 
 use crate::work::queue_choice::requested_queue;
+use crate::work::retry_policy::REQUEST_AHEAD_MS;
 use crate::work::run_terms::process_grace_ms;
 use crate::work::{Job, Process, Work, WorkSpec};
 
@@ -60,6 +61,15 @@ impl Work {
         chosen.map(UnreachableChoice::meaning).unwrap_or_default()
     }
 
+    /// Returns the nodes that the work may use. Empty means any.
+    fn machines(&self) -> &Vec<NodeName> {
+        match &self.spec {
+            WorkSpec::Job(job) => &job.submission.machines,
+            WorkSpec::Service(service) => &service.machines,
+            WorkSpec::Reservation(reservation) => &reservation.machines,
+        }
+    }
+
     fn disruption_limit(&self) -> Option<u64> {
         match &self.spec {
             WorkSpec::Job(job) => job.submission.disruption_limit,
@@ -91,31 +101,31 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
             let tasks = job.tasks.total();
             let limit = job.submission.max_processes.unwrap_or(tasks);
             let threads = job.submission.threads.unwrap_or(1);
-            (limit, job.tasks.remaining(), job.tasks.mean_ms(), threads)
+            let remaining = requested_tasks(job, now_ms).max(1);
+            (limit, remaining, job.tasks.mean_ms(), threads)
         }
         _ => (1, 1, None, 1),
     };
     let processor_demand = work.processors.as_ref().map(|it| it.demand(slot, now_ms));
     let (wanted, host) = processor_demand.map_or((true, None), |it| (it.wanted, it.host));
-    let limit = if wanted { limit } else { 0 };
+    let limit = if wanted && !has_only_delayed(work, now_ms) {
+        limit
+    } else {
+        0
+    };
     let is_held = state.backoff.is_held(now_ms);
     let held_processes = is_held.then(|| state.live_count() as u64);
     let want = compute_demand(limit, remaining, mean_ms, held_processes, state.task_ms)?;
     // While few tasks wait, a rounded number would request processes that have nothing to run.
     let live_slots = state.live_count() as u64 * u64::from(threads);
-    let many_wait = work
-        .job()
-        .is_some_and(|job| job.tasks.waiting() > live_slots);
+    let job = work.job();
+    let many_wait = job.is_some_and(|job| job.tasks.waiting() > live_slots);
     let remaining_tasks = if many_wait {
         want.remaining_tasks
     } else {
         remaining
     };
-    let machines = match &work.spec {
-        WorkSpec::Job(job) => &job.submission.machines,
-        WorkSpec::Service(service) => &service.machines,
-        WorkSpec::Reservation(reservation) => &reservation.machines,
-    };
+    let machines = work.machines();
     Some(DemandEntry {
         work: work.slot_id(slot),
         kind: work.kind(),
@@ -141,6 +151,19 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         launch: launch(work, slot, grace_ms),
         traceparent: reservation_traceparent(work),
     })
+}
+
+/// Returns whether processes would only wait for next attempts. They leave, so that others can use
+/// their space.
+fn has_only_delayed(work: &Work, now_ms: u64) -> bool {
+    let job = work.job();
+    job.is_some_and(|job| requested_tasks(job, now_ms) == 0)
+}
+
+/// Returns the number of tasks that need a process now or soon.
+fn requested_tasks(job: &Job, now_ms: u64) -> u64 {
+    let soon = now_ms.saturating_add(REQUEST_AHEAD_MS);
+    job.tasks.remaining() - job.tasks.delayed_beyond(soon)
 }
 
 fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
@@ -336,6 +359,7 @@ fn task_counts(job: &Job) -> TaskCounts {
     TaskCounts {
         total: job.tasks.total(),
         waiting: job.tasks.waiting(),
+        delayed: job.tasks.delayed(),
         leased: job.tasks.leased().saturating_sub(running),
         running,
         succeeded: job.tasks.succeeded(),
@@ -418,8 +442,16 @@ fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
         return "a process is being started".to_owned();
     }
     let note = work.slots.iter().find_map(|slot| slot.hold_reason.clone());
+    let note = note.or_else(|| delayed_reason(work.job()?));
     note.or_else(|| verdict.map(|verdict| verdict.detail.clone()))
         .unwrap_or_else(|| "the scheduler has not considered it yet".to_owned())
+}
+
+/// Describes a job with nothing to run before a next attempt is due.
+fn delayed_reason(job: &Job) -> Option<String> {
+    let (delayed, remaining) = (job.tasks.delayed(), job.tasks.remaining());
+    let is_all = delayed > 0 && delayed == remaining;
+    is_all.then(|| format!("{delayed} tasks wait for the time of their next attempt"))
 }
 
 /// Describes the progress of a rolling deployment.

@@ -9,6 +9,9 @@ use hayward_job_converter_domain::{Failure, FailureCause, RetryPolicy};
 
 use super::DEFAULT_ATTEMPTS;
 
+/// Milliseconds before its next attempt at which a delayed task requests a process (TC-127).
+pub const REQUEST_AHEAD_MS: u64 = 5_000;
+
 /// Returns the number of attempts of a task before it has failed.
 pub fn max_attempts(job: &JobSubmission) -> u32 {
     let in_retry = job.retry.as_ref().and_then(|retry| retry.max_attempts);
@@ -21,7 +24,9 @@ pub fn retry_policy(job: &JobSubmission) -> RetryPolicy {
         on,
         exit_codes,
         never_exit_codes,
-        ..
+        delay_ms,
+        max_delay_ms,
+        max_attempts: _,
     }) = &job.retry
     else {
         return default;
@@ -33,6 +38,8 @@ pub fn retry_policy(job: &JobSubmission) -> RetryPolicy {
         causes: causes.map_or(default.causes, Iterator::collect),
         exit_codes: to_codes(exit_codes),
         never_exit_codes: to_codes(never_exit_codes),
+        delay_ms: delay_ms.unwrap_or(0),
+        max_delay_ms: max_delay_ms.unwrap_or(default.max_delay_ms.max(delay_ms.unwrap_or(0))),
     }
 }
 

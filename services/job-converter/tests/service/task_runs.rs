@@ -205,6 +205,58 @@ async fn exit_codes_decide_whether_a_task_is_tried_again() {
     assert_eq!(exit_codes, [Some(75)]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delayed_attempt_waits_for_its_time_also_over_a_restart() {
+    let mut fixture = Fixture::with_short_lease().await;
+    let mut body = job_with_tasks(1);
+    body["retry"] = json!({ "delay_ms": 60_000, "max_delay_ms": 80_000 });
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
+    runner.lease(&process.id, 1).await;
+    runner.report(&process.id, vec![report(0, 1, 3)]).await;
+    let answer = runner.lease(&process.id, 1).await;
+    assert_eq!(task_numbers(&answer), [0; 0]);
+    fixture.kill_and_restart().await;
+    let runner = fixture.runner(&fixture.demand_of(&job.id).await);
+    assert_eq!(task_numbers(&runner.lease(&process.id, 1).await), [0; 0]);
+    let counts = fixture.view(&job.id).await.tasks.unwrap();
+    assert_eq!((counts.waiting, counts.delayed), (0, 1));
+    let list = read_tasks(&fixture, &job.id, "state=delayed").await;
+    let task = &list.tasks[0];
+    assert_eq!((task.task, task.attempt), (0, 2));
+    let current = read_history(&fixture, &job.id, 0).await.current.unwrap();
+    assert_eq!(current.state, Some(TaskState::Delayed));
+    for retry_in_ms in [task.retry_in_ms, current.retry_in_ms] {
+        assert!(
+            (1..=66_000).contains(&retry_in_ms.unwrap()),
+            "{retry_in_ms:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_runs_again_when_its_delay_is_over() {
+    let fixture = Fixture::new().await;
+    let mut body = job_with_tasks(1);
+    body["retry"] = json!({ "delay_ms": 200 });
+    let job = fixture.submit(body).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
+    runner.lease(&process.id, 1).await;
+    runner.report(&process.id, vec![report(0, 1, 3)]).await;
+    let request = LeaseRequest {
+        want: 1,
+        wait_ms: 20_000,
+        ..empty_request(&process.id)
+    };
+    let answer = runner.send(&request).await.unwrap();
+    assert_eq!(
+        (task_numbers(&answer), answer.tasks[0].attempt),
+        (vec![0], 2)
+    );
+}
+
 fn numbers(list: &TaskList) -> Vec<u64> {
     list.tasks.iter().map(|task| task.task).collect()
 }

@@ -71,7 +71,7 @@ fn render_current(task: &TaskView, renderer: &Renderer) -> String {
     let tone = match state {
         TaskState::Running | TaskState::Succeeded => Tone::Good,
         TaskState::Failed => Tone::Bad,
-        TaskState::Cancelled => Tone::Plain,
+        TaskState::Cancelled | TaskState::Delayed => Tone::Plain,
     };
     let mut facts = Facts::default();
     facts.add("state", toned(enum_text(&state), tone));
@@ -79,6 +79,11 @@ fn render_current(task: &TaskView, renderer: &Renderer) -> String {
     if task.attempt == 0 {
         // It was cancelled before it ran.
         facts.add("message", end.map_or("", |end| end.message.as_str()));
+        return facts.render(renderer);
+    }
+    if let Some(retry_in_ms) = task.retry_in_ms {
+        facts.add("next attempt", task.attempt);
+        facts.add("due in", format_duration(retry_in_ms));
         return facts.render(renderer);
     }
     facts.add("attempt", task.attempt);

@@ -30,11 +30,14 @@ pub struct Arguments {
     /// Show only tasks that were cancelled.
     #[arg(long, group = "shown_state")]
     pub cancelled: bool,
+    /// Show the tasks that wait for the time of their next attempt.
+    #[arg(long, group = "shown_state")]
+    pub delayed: bool,
     /// Show the tasks that run now, with their nodes.
     #[arg(long, group = "shown_state")]
     pub running: bool,
     /// Show the tasks that used most first.
-    #[arg(long, value_name = "AMOUNT", conflicts_with = "running")]
+    #[arg(long, value_name = "AMOUNT", conflicts_with_all = ["running", "delayed"])]
     pub sort: Option<SortOrder>,
 }
 
@@ -55,6 +58,7 @@ impl Arguments {
             (self.failed, TaskState::Failed),
             (self.cancelled, TaskState::Cancelled),
             (self.running, TaskState::Running),
+            (self.delayed, TaskState::Delayed),
         ];
         let chosen = flags.into_iter().find(|(is_set, _)| *is_set);
         chosen.map(|(_, state)| state)
@@ -70,14 +74,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     session
         .out
         .print_response(response, |list: &TaskList, renderer| {
-            if arguments.running {
-                return render_running(&list.tasks, renderer);
+            match arguments.state() {
+                Some(TaskState::Running) => render_running(&list.tasks, renderer),
+                Some(TaskState::Delayed) => render_delayed(&list.tasks, renderer),
+                _ => render_table(&sorted(&list.tasks, arguments.sort), renderer),
             }
-            let mut tasks = list.tasks.clone();
-            if let Some(order) = arguments.sort {
-                sort(&mut tasks, order);
-            }
-            render_table(&tasks, renderer)
         })
 }
 
@@ -95,6 +96,21 @@ fn render_running(tasks: &[TaskView], renderer: &Renderer) -> String {
             (&task.node).into(),
             since.unwrap_or_default().into(),
             format_duration(task.run_ms.unwrap_or(0)).into(),
+        ]);
+    }
+    table.render(renderer)
+}
+
+fn render_delayed(tasks: &[TaskView], renderer: &Renderer) -> String {
+    if tasks.is_empty() {
+        return "no task is delayed\n".to_owned();
+    }
+    let mut table = Table::new(["task", "next attempt", "due in"]).align_right(&[0, 1, 2]);
+    for task in tasks {
+        table.push_row([
+            task.task.into(),
+            task.attempt.into(),
+            format_duration(task.retry_in_ms.unwrap_or(0)).into(),
         ]);
     }
     table.render(renderer)
@@ -150,8 +166,12 @@ pub fn memory_text(usage: Option<&RunUsage>) -> String {
     usage.map_or("-".to_owned(), |usage| format_bytes(usage.memory_bytes()))
 }
 
-/// Sorts tasks, the largest first. Runs that were not measured come last.
-fn sort(tasks: &mut [TaskView], order: SortOrder) {
+/// Returns the tasks in an order, the largest first. Runs that were not measured come last.
+fn sorted(tasks: &[TaskView], order: Option<SortOrder>) -> Vec<TaskView> {
+    let mut tasks = tasks.to_vec();
+    let Some(order) = order else {
+        return tasks;
+    };
     tasks.sort_by_key(|task| {
         let usage = task.usage.as_ref();
         Reverse(match order {
@@ -160,6 +180,7 @@ fn sort(tasks: &mut [TaskView], order: SortOrder) {
             SortOrder::Time => Some(task.duration_us),
         })
     });
+    tasks
 }
 
 /// Returns the node, or a dash for a task that never ran.
@@ -229,6 +250,7 @@ mod tests {
             usage: None,
             started_at: None,
             run_ms: None,
+            retry_in_ms: None,
         }
     }
 
@@ -278,6 +300,16 @@ mod tests {
              3        2  node-1  1970-01-01T00:00:01.500Z    1m 30s\n"
         );
         assert_eq!(render_running(&[], &RENDERER), "no task runs\n");
+        let delayed = TaskView {
+            attempt: 2,
+            retry_in_ms: Some(1_500),
+            ..task_view(3, None, "")
+        };
+        let text = render_delayed(&[delayed], &RENDERER);
+        assert_eq!(
+            text,
+            "task  next attempt  due in\n   3             2    1.5s\n"
+        );
     }
 
     #[test]
@@ -337,18 +369,18 @@ mod tests {
             }),
             ..task_view(number, Some(0), "")
         };
-        let mut tasks = vec![
+        let tasks = vec![
             task_view(0, Some(0), ""),
             with_usage(1, 5_000, 10 << 20),
             with_usage(2, 1_000, 30 << 20),
         ];
-        let mut sorted = |order| {
-            sort(&mut tasks, order);
+        let numbers = |order| {
+            let tasks = sorted(&tasks, Some(order));
             tasks.iter().map(|task| task.task).collect::<Vec<_>>()
         };
-        assert_eq!(sorted(SortOrder::Memory), [2, 1, 0]);
-        assert_eq!(sorted(SortOrder::Cpu), [1, 2, 0]);
-        let row = render_table(&tasks[..1], &RENDERER);
+        assert_eq!(numbers(SortOrder::Memory), [2, 1, 0]);
+        assert_eq!(numbers(SortOrder::Cpu), [1, 2, 0]);
+        let row = render_table(&tasks[1..2], &RENDERER);
         assert!(row.contains("  1.2s  5ms  10 MiB  node-1"), "{row}");
     }
 }

@@ -44,6 +44,7 @@ fn job() -> WorkView {
             succeeded: 15,
             failed: 1,
             cancelled: 0,
+            delayed: 0,
         }),
         usage: None,
         processes: vec![

@@ -65,6 +65,13 @@ impl TaskTable {
             cancelled += end - start;
             self.end_without_run(start, end, by);
         }
+        let delayed = self.delayed.range(start..end.max(start));
+        let delayed: Vec<u64> = delayed.map(|(task, _)| *task).collect();
+        for task in delayed {
+            self.take_delayed(task);
+            cancelled += 1;
+            self.end_without_run(task, task + 1, by);
+        }
         let stopping: Vec<HeldTask> = self.held_within(start, end).collect();
         for held in &stopping {
             let caller = self.cancelling.entry(held.task);

@@ -40,6 +40,15 @@ enum Step {
         start: u64,
         len: u64,
     },
+    /// Delays a waiting task.
+    Delay {
+        task: u64,
+        due_ms: u64,
+    },
+    /// Releases the delayed tasks that are due.
+    ReleaseDue {
+        now_ms: u64,
+    },
     /// Restores everything from recorded rows.
     Restart,
 }
@@ -60,6 +69,8 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0..4_u8, prop::collection::vec(0..12_u64, 0..4))
             .prop_map(|(holder, known)| Step::RetainKnown { holder, known }),
         1 => (0..12_u64, 1..4_u64).prop_map(|(start, len)| Step::Cancel { start, len }),
+        1 => (0..12_u64, 0..9_u64).prop_map(|(task, due_ms)| Step::Delay { task, due_ms }),
+        1 => (0..9_u64).prop_map(|now_ms| Step::ReleaseDue { now_ms }),
         1 => Just(Step::Restart),
     ]
 }
@@ -129,6 +140,9 @@ impl StoredRows {
                 .collect();
             table.restore_lease(holder, &leased);
         }
+        for (task, due_ms) in &old.delayed {
+            table.delay(*task, *due_ms);
+        }
         for (task, by) in &self.cancelling {
             table.restore_cancelling(*task, by);
         }
@@ -140,17 +154,19 @@ impl StoredRows {
 fn check_table(table: &TaskTable, rows: &StoredRows) -> Result<(), TestCaseError> {
     for task in 0..table.total {
         let states = usize::from(table.waiting.contains(task))
+            + usize::from(table.delayed.contains_key(&task))
             + usize::from(table.done.contains(task))
             + table
                 .leases
                 .values()
                 .filter(|held| held.contains_key(&task))
                 .count();
+        prop_assert_eq!(table.delayed.len(), table.due_order.len());
         prop_assert_eq!(states, 1, "task {} is in {} states", task, states);
         prop_assert_eq!(table.done.contains(task), rows.outcomes.contains_key(&task));
     }
     prop_assert_eq!(
-        table.waiting() + table.leased() + table.done(),
+        table.waiting() + table.delayed() + table.leased() + table.done(),
         table.total()
     );
     prop_assert!(table.leases.values().all(|held| !held.is_empty()));
@@ -213,6 +229,7 @@ fn complete_job(table: &mut TaskTable, rows: &mut StoredRows) -> Result<(), Test
         table.end_leases(&allocation_id(number));
     }
     rows.store_unrun(table)?;
+    table.release_due(u64::MAX);
     let last_holder = allocation_id(9);
     while !table.is_over() {
         let leased = table.lease(&last_holder, 3);
@@ -270,6 +287,10 @@ fn run_history(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCa
                 for held in table.cancel(start, start + len, &by).stopping {
                     rows.cancelling.insert(held.task, Arc::clone(&by));
                 }
+            }
+            Step::Delay { task, due_ms } => table.delay(task, due_ms),
+            Step::ReleaseDue { now_ms } => {
+                table.release_due(now_ms);
             }
             Step::Restart => {
                 let restored = rows.restore(&table, total, attempts);
@@ -396,6 +417,28 @@ fn a_cancelled_task_does_not_run_again_when_its_process_is_lost() {
     assert_eq!((table.waiting(), table.cancelled()), (1, 1));
     let unstored = table.take_unstored();
     assert_eq!((unstored[0].start, unstored[0].end), (1, 2));
+}
+
+#[test]
+fn a_delayed_task_is_leased_when_it_is_due() {
+    let mut table = TaskTable::new(2, 3);
+    let runner = allocation_id(1);
+    let first = table.lease(&runner, 2)[0];
+    table.finish(&runner, first, RunResult::Failed, 1);
+    table.delay(0, 500);
+    assert_eq!((table.waiting(), table.delayed()), (0, 1));
+    assert_eq!(
+        (table.next_due_ms(), table.release_due(499)),
+        (Some(500), 0)
+    );
+    assert!(table.lease(&runner, 2).is_empty());
+    assert_eq!(table.release_due(500), 1);
+    assert_eq!(table.lease(&runner, 2)[0].attempt, 2);
+    // A cancellation ends a delayed task at once.
+    let mut table = TaskTable::new(1, 3);
+    table.delay(0, 500);
+    assert_eq!(table.cancel(0, 1, &Arc::from("ada")).cancelled, 1);
+    assert_eq!((table.delayed(), table.is_over()), (0, true));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use hayward_job_converter_api::tasks::{AttemptView, EndCause, NO_ALLOCATION, TaskState, TaskView};
 use hayward_job_converter_api::usage::{RunUsage, UsageSource};
+use hayward_job_converter_domain::DelayedTask;
 use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp};
 
 use crate::command::RunningRun;
@@ -71,6 +72,7 @@ pub fn task_view(row: OutcomeRow) -> Result<TaskView, BadName> {
         end: Some(end),
         started_at: None,
         run_ms: None,
+        retry_in_ms: None,
     })
 }
 
@@ -91,6 +93,7 @@ pub fn running_view(run: RunningRun) -> Result<TaskView, BadName> {
         usage: None,
         started_at: Some(run.started_at),
         run_ms: Some(run.run_ms),
+        retry_in_ms: None,
     })
 }
 
@@ -156,5 +159,27 @@ fn unrun_view(row: &UnrunRow, task: i64) -> Result<TaskView, BadName> {
         usage: None,
         started_at: None,
         run_ms: None,
+        retry_in_ms: None,
+    })
+}
+
+pub fn delayed_view(delayed: DelayedTask) -> Result<TaskView, BadName> {
+    Ok(TaskView {
+        usage: None,
+        task: delayed.task,
+        state: Some(TaskState::Delayed),
+        attempt: delayed.attempt,
+        succeeded: false,
+        exit_code: None,
+        signal: None,
+        error: None,
+        duration_us: 0,
+        node: parse_node(None)?,
+        allocation: AllocationId::new(NO_ALLOCATION)?,
+        output: String::new(),
+        end: None,
+        started_at: None,
+        run_ms: None,
+        retry_in_ms: Some(delayed.due_ms),
     })
 }

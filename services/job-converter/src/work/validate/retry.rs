@@ -4,6 +4,9 @@ use hayward_job_converter_api::submission::JobSubmission;
 
 use super::{Faults, MAX_ATTEMPTS};
 
+/// One day in milliseconds.
+const MAX_DELAY_MS: u64 = 86_400_000;
+
 pub fn check_retry(faults: &mut Faults, job: &JobSubmission) {
     let Some(retry) = &job.retry else { return };
     let attempts = retry.max_attempts.unwrap_or(1);
@@ -15,6 +18,16 @@ pub fn check_retry(faults: &mut Faults, job: &JobSubmission) {
     faults.check(!is_set_twice, "/max_attempts", || {
         "is also set in `retry`: leave one of them out".to_owned()
     });
+    let delay_ms = retry.delay_ms.unwrap_or(0);
+    faults.check(delay_ms <= MAX_DELAY_MS, "/retry/delay_ms", || {
+        format!("must be 0 to {MAX_DELAY_MS}, which is one day")
+    });
+    if let Some(max_delay_ms) = retry.max_delay_ms {
+        let is_valid = (delay_ms..=MAX_DELAY_MS).contains(&max_delay_ms);
+        faults.check(is_valid, "/retry/max_delay_ms", || {
+            format!("must be at least `delay_ms`, {delay_ms}, and at most {MAX_DELAY_MS}")
+        });
+    }
     let causes = retry.on.as_ref();
     faults.check(causes.is_none_or(|on| !on.is_empty()), "/retry/on", || {
         "names no cause: set `max_attempts` to 1 if nothing is tried again".to_owned()
@@ -53,6 +66,14 @@ mod tests {
                 "/retry/max_attempts",
             ),
             (json!({ "retry": { "on": [] } }), "/retry/on"),
+            (
+                json!({ "retry": { "delay_ms": 86_400_001 } }),
+                "/retry/delay_ms",
+            ),
+            (
+                json!({ "retry": { "delay_ms": 9, "max_delay_ms": 8 } }),
+                "/retry/max_delay_ms",
+            ),
             (
                 json!({ "retry": { "exit_codes": [0] } }),
                 "/retry/exit_codes",

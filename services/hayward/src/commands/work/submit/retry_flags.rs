@@ -3,11 +3,16 @@
 use hayward_job_converter_api::retry::{RetryCause, RetrySubmission};
 use hayward_job_converter_api::submission::JobSubmission;
 
+use crate::value_parsers;
+
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RetryFlags {
     /// Maximum number of attempts of a task before it has failed. Default 3.
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
+    /// Time before the second attempt, doubled before each further one up to 1m. Default: none.
+    #[arg(long, value_name = "TIME", value_parser = parse_delay)]
+    pub retry_delay: Option<u64>,
     /// Failures that are tried again: exited, signalled, cannot_start, out_of_memory, time_limit.
     /// Default: the first three.
     #[arg(long, value_name = "CAUSE,…", value_delimiter = ',')]
@@ -26,12 +31,18 @@ impl RetryFlags {
         job.max_attempts = self.max_attempts;
         let retry = RetrySubmission {
             max_attempts: None,
+            delay_ms: self.retry_delay,
+            max_delay_ms: None,
             on: (!self.retry_on.is_empty()).then(|| self.retry_on.clone()),
             exit_codes: self.retry_exit_codes.clone(),
             never_exit_codes: self.retry_never_exit_codes.clone(),
         };
         job.retry = (retry != RetrySubmission::default()).then_some(retry);
     }
+}
+
+fn parse_delay(text: &str) -> Result<u64, String> {
+    value_parsers::parse_duration_ms(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -57,11 +68,13 @@ mod tests {
     #[test]
     fn each_flag_fills_its_field() {
         let flags = "--max-attempts 4 --retry-on exited,time_limit --retry-exit-codes 75,111 \
-                     --retry-never-exit-codes 2";
+                     --retry-never-exit-codes 2 --retry-delay 1500ms";
         let expected = JobSubmission {
             max_attempts: Some(4),
             retry: Some(RetrySubmission {
                 max_attempts: None,
+                delay_ms: Some(1_500),
+                max_delay_ms: None,
                 on: Some(vec![RetryCause::Exited, RetryCause::TimeLimit]),
                 exit_codes: vec![75, 111],
                 never_exit_codes: vec![2],
