@@ -138,6 +138,12 @@ impl Accounts {
         let fixed = rules.common.iter().filter(|_| run_as == RunAs::Fixed);
         for account in rules.mapped.values().chain(fixed) {
             agent.check_can_use(account)?;
+            ensure!(
+                !rules.range.is_own(account.uid) && !rules.range.is_own(account.gid),
+                "uid and gid {} are Hayward's own: its task runners, which hold credentials, use \
+                 one of them. Choose another account",
+                account.uid
+            );
         }
         if let Some((first, second, uid)) = rules.shared_account() {
             ensure!(

@@ -10,6 +10,7 @@
 //! - If a stop is requested before the start, the program does not start.
 //! - Exclusive work neither starts nor runs without a lease, even without an agent.
 
+mod children;
 mod container_files;
 mod further_groups;
 mod kill_retry;
@@ -32,8 +33,8 @@ use hayward_node_agent_domain::{LeaseAction, NodeFault, Stage, exit_for_failed_s
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{Exit, ExitCause};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -42,7 +43,8 @@ use crate::atomic_files;
 use crate::cgroups::{self, memory_limit};
 use crate::fault_points::{self, Point};
 use crate::lease::boottime_ms;
-use crate::process_identity::{self, ProcessIdentity};
+use crate::process_identity::ProcessIdentity;
+use children::{end_children_except, kill_children, reap_others, to_pid};
 use kill_retry::KillRetry;
 use launchers::Launchers;
 use lease_watch::WatchedLease;
@@ -266,14 +268,11 @@ impl Supervisor<'_> {
         Ok(runner)
     }
 
-    /// Starts the launchers of a task runner. Without them the runner is useless, so it is killed.
+    /// Starts the launchers of a task runner that are due. Without them the runner is useless, so it
+    /// is killed if they cannot be started.
     fn start_launchers(&mut self, runner: Pid) {
-        let started = self.launchers.as_mut().map_or(Ok(()), Launchers::start_all);
-        self.kill_on_failure(runner, started);
-    }
-
-    fn kill_on_failure(&mut self, runner: Pid, started: io::Result<()>) {
-        if let Err(error) = started {
+        let launchers = self.launchers.as_mut();
+        if let Err(error) = launchers.map_or(Ok(()), Launchers::start_due) {
             self.launcher_failure = Some(format!("a launcher cannot be started: {error}"));
             let _ = killpg(runner, Signal::SIGKILL);
         }
@@ -300,7 +299,8 @@ impl Supervisor<'_> {
         loop {
             let kill_at = self.stop.as_ref().and_then(|stop| stop.kill_at);
             let retry_at = self.kill_retry.as_ref().map(KillRetry::next_at);
-            let wake_at = [kill_at, retry_at].into_iter().flatten().min();
+            let start_at = self.launchers.as_ref().and_then(Launchers::next_start);
+            let wake_at = [kill_at, retry_at, start_at].into_iter().flatten().min();
             self.wait_for_event(output, wake_at);
             self.check_signals_and_lease();
             if let Some(stop) = &mut self.stop {
@@ -313,17 +313,32 @@ impl Supervisor<'_> {
                 }
             }
             let (is_over, others) = reap_others(leader);
-            for ended in others {
-                let launchers = self.launchers.as_mut();
-                let replaced = launchers.map_or(Ok(()), |launchers| launchers.replace(ended));
-                self.kill_on_failure(leader, replaced);
-            }
+            self.handle_ended(leader, &others);
             if is_over {
                 // The leader was not yet waited for, so the process group id cannot be reused.
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
             }
             self.retry_kill(Some(leader));
+        }
+    }
+
+    /// Replaces launchers that have ended. The programs that they ran are killed first, because no
+    /// other process watches them.
+    fn handle_ended(&mut self, runner: Pid, ended: &[Pid]) {
+        let Some(launchers) = &mut self.launchers else {
+            return;
+        };
+        let mut has_lost_launcher = false;
+        for process in ended {
+            has_lost_launcher |= launchers.record_end(*process);
+        }
+        if has_lost_launcher {
+            end_children_except(|child| child == runner || launchers.contains(child));
+        }
+        // While the container is stopped, nothing new is started.
+        if self.stop.is_none() {
+            self.start_launchers(runner);
         }
     }
 
@@ -440,6 +455,8 @@ impl Supervisor<'_> {
                 (ExitCause::Node, self.launcher_failure.as_deref())
             }
             None => match &out_of_memory {
+                // The group of a task runner holds no program of the user.
+                Some(message) if self.spec.own_program => (ExitCause::Node, Some(message.as_str())),
                 Some(message) => (ExitCause::UserLimit, Some(message.as_str())),
                 None => (ExitCause::UserError, None),
             },
@@ -453,33 +470,5 @@ impl Supervisor<'_> {
             message,
             ended_at: None,
         }
-    }
-}
-
-fn to_pid(number: u32) -> Pid {
-    Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
-}
-
-/// Returns whether the program has ended, without reaping it. Reaps and returns the other children
-/// that have ended.
-fn reap_others(leader: Pid) -> (bool, Vec<Pid>) {
-    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    let mut others = Vec::new();
-    loop {
-        match waitid(Id::All, peek).map(|status| status.pid()) {
-            Ok(Some(pid)) if pid == leader => return (true, others),
-            Ok(Some(other)) => {
-                let _ = waitpid(other, Some(WaitPidFlag::WNOHANG));
-                others.push(other);
-            }
-            Ok(None) | Err(_) => return (false, others),
-        }
-    }
-}
-
-/// Kills all children. Their process ids cannot be reused before they are waited for.
-fn kill_children() {
-    for child in process_identity::children() {
-        let _ = kill(to_pid(child), Signal::SIGKILL);
     }
 }

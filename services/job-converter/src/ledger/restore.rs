@@ -177,8 +177,8 @@ impl Ledger {
         for row in rows {
             if let Some(job) = self.job(row.job) {
                 let usage = &mut job.usage;
-                usage.cpu_us += to_u64(row.cpu_us);
-                usage.wall_us += to_u64(row.wall_us);
+                usage.cpu_us = usage.cpu_us.saturating_add(to_u64(row.cpu_us));
+                usage.wall_us = usage.wall_us.saturating_add(to_u64(row.wall_us));
                 let (runs, max) = (to_u64(row.runs), to_u64(row.max_memory_bytes));
                 usage.memory.restore(row.memory_bucket, runs, max);
                 usage

@@ -18,6 +18,9 @@ use crate::work::{FailedTask, Job, Work};
 /// Maximum length of the stored message about the end of a run, in bytes.
 const MESSAGE_LIMIT: usize = 1_024;
 
+/// Largest stored time or amount of one run: 285 years, or 8 PiB.
+const MAX_AMOUNT: u64 = 1 << 53;
+
 /// Changes that the reports of one request made.
 #[derive(Default)]
 pub struct ReportChanges {
@@ -148,7 +151,7 @@ impl Reports<'_> {
             exit_code: report.exit_code,
             signal: report.signal,
             error: report.error.as_deref().map(truncate_output),
-            duration_us: to_i64(report.duration_us),
+            duration_us: to_amount(report.duration_us),
             node,
             allocation: self.holder.to_string(),
             output: truncate_output(&report.output),
@@ -178,7 +181,7 @@ impl Reports<'_> {
             ended_at_ms: self.moment.now.unix_ms(),
             end_cause,
             end_message,
-            duration_us: Some(to_i64(report.duration_us)),
+            duration_us: Some(to_amount(report.duration_us)),
             user_us: usage.user_us,
             system_us: usage.system_us,
             max_rss_bytes: usage.max_rss_bytes,
@@ -205,10 +208,10 @@ impl UsageColumns {
             return Self::default();
         };
         Self {
-            user_us: Some(to_i64(usage.user_us)),
-            system_us: Some(to_i64(usage.system_us)),
-            max_rss_bytes: Some(to_i64(usage.max_rss_bytes)),
-            peak_memory_bytes: usage.peak_memory_bytes.map(to_i64),
+            user_us: Some(to_amount(usage.user_us)),
+            system_us: Some(to_amount(usage.system_us)),
+            max_rss_bytes: Some(to_amount(usage.max_rss_bytes)),
+            peak_memory_bytes: usage.peak_memory_bytes.map(to_amount),
             source: Some(usage.source.name().to_owned()),
         }
     }
@@ -218,9 +221,9 @@ impl UsageColumns {
 fn run_amounts(report: &TaskReport) -> Option<RunAmounts> {
     let usage = report.usage.as_ref()?;
     Some(RunAmounts {
-        cpu_us: usage.cpu_us(),
-        wall_us: report.duration_us,
-        memory_bytes: usage.memory_bytes(),
+        cpu_us: usage.cpu_us().min(MAX_AMOUNT),
+        wall_us: report.duration_us.min(MAX_AMOUNT),
+        memory_bytes: usage.memory_bytes().min(MAX_AMOUNT),
     })
 }
 
@@ -262,6 +265,12 @@ fn end_columns(report: &TaskReport) -> (Option<String>, Option<String>) {
     };
     let message = end.message.as_deref().map(truncate_message);
     (Some(end.cause.name().to_owned()), message)
+}
+
+/// Converts a time in microseconds or an amount in bytes. A larger one than any machine has is an
+/// error of the runner, and must not make sums overflow.
+fn to_amount(number: u64) -> i64 {
+    to_i64(number.min(MAX_AMOUNT))
 }
 
 fn to_i64(number: u64) -> i64 {

@@ -209,9 +209,9 @@ async fn load_sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
                   count(*) filter (where not o.succeeded
                                      and o.end_cause is distinct from 'cancelled') as "failed!",
                   count(*) filter (where o.end_cause = 'cancelled') as "cancelled!",
-                  coalesce(sum(o.duration_us)
-                           filter (where o.end_cause is distinct from 'cancelled'), 0)::bigint
-                      as "spent_us!"
+                  least(coalesce(sum(o.duration_us)
+                           filter (where o.end_cause is distinct from 'cancelled'), 0),
+                      9e18)::bigint as "spent_us!"
              from outcome o join work w on w.id = o.job and w.ended_at_ms is null
             group by o.job"#
     )
@@ -225,12 +225,13 @@ async fn load_usage(tx: &mut PgConnection) -> Result<Vec<UsageRow>, sqlx::Error>
         UsageRow,
         r#"with run as (
                select job, duration_us, user_us, system_us, max_rss_bytes, peak_memory_bytes
-                 from outcome where usage_source is not null
+                 from outcome
+                where usage_source is not null and end_cause is distinct from 'cancelled'
                union all
                select job, duration_us, user_us, system_us, max_rss_bytes, peak_memory_bytes
                  from attempt where usage_source is not null),
            measured as (
-               select run.job, user_us + system_us as cpu_us,
+               select run.job, user_us::numeric + system_us as cpu_us,
                       coalesce(duration_us, 0) as wall_us,
                       coalesce(peak_memory_bytes, max_rss_bytes) as memory_bytes
                  from run join work w on w.id = run.job and w.ended_at_ms is null)
@@ -239,8 +240,8 @@ async fn load_usage(tx: &mut PgConnection) -> Result<Vec<UsageRow>, sqlx::Error>
                       as "memory_bucket!",
                   floor(ln(greatest(wall_us, 1)::float8) / ln(2::float8) * 8)::int
                       as "wall_bucket!",
-                  count(*) as "runs!", sum(cpu_us)::bigint as "cpu_us!",
-                  sum(wall_us)::bigint as "wall_us!", max(memory_bytes) as "max_memory_bytes!",
+                  count(*) as "runs!", least(sum(cpu_us), 9e18)::bigint as "cpu_us!",
+                  least(sum(wall_us), 9e18)::bigint as "wall_us!", max(memory_bytes) as "max_memory_bytes!",
                   max(wall_us) as "max_wall_us!"
              from measured group by 1, 2, 3"#
     )

@@ -66,3 +66,34 @@ async fn the_usage_of_each_run_is_shown_and_summed_across_restarts() {
         runner.lease(&process.id, 1).await;
     }
 }
+
+/// A runner with a fault, or a forged report, must not make the sums of a restart overflow.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_restarts_after_reports_with_impossible_amounts() {
+    let mut fixture = Fixture::with_short_lease().await;
+    let job = fixture.submit(job_with_tasks(3)).await;
+    let demand = fixture.demand_of(&job.id).await;
+    let process = fixture.scheduler.grant(&demand);
+    let runner = fixture.runner(&demand);
+    runner.lease(&process.id, 2).await;
+    let impossible = |task| TaskReport {
+        duration_us: u64::MAX,
+        usage: Some(RunUsage {
+            user_us: u64::MAX,
+            system_us: 1,
+            max_rss_bytes: u64::MAX,
+            peak_memory_bytes: None,
+            source: UsageSource::Wait4,
+        }),
+        ..report(task, 1, 0)
+    };
+    let reports = vec![impossible(0), impossible(1)];
+    runner.report(&process.id, reports).await;
+    fixture.kill_and_restart().await;
+    let counts = until("the outcomes to be there", async || {
+        let tasks = fixture.view(&job.id).await.tasks?;
+        (tasks.succeeded == 2).then_some(tasks)
+    })
+    .await;
+    assert_eq!(counts.waiting, 1);
+}

@@ -94,6 +94,12 @@ impl AccountRange {
         is_left.then(|| self.first.saturating_add(number))
     }
 
+    /// Returns whether a number is for programs of Hayward.
+    pub fn is_own(self, uid: u32) -> bool {
+        let first_own = self.size.saturating_sub(OWN_USER_IDS);
+        self.contains(uid) && uid - self.first >= first_own
+    }
+
     fn contains(self, uid: u32) -> bool {
         uid.checked_sub(self.first)
             .is_some_and(|number| number < self.size)

@@ -7,17 +7,38 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::LaunchSpec;
+use super::children::to_pid;
 use super::container_files::ProcessAccount;
 use super::spawn::{OwnProgram, Streams};
-use super::{LaunchSpec, to_pid};
 use crate::cgroups;
 use crate::launcher::messages::{self, ToLauncher};
 use crate::launcher::run_plan::LauncherContext;
 use crate::tasks::{Assignment, is_runner_variable};
+
+/// A launcher that lived for this time is replaced at once. A shorter life may repeat.
+const STEADY_LIFE: Duration = Duration::from_secs(1);
+/// First and longest pause before a launcher that lived shortly is replaced.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The process is given up if a slot had no launcher for this time.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+
+/// The launcher of a slot, and when to start the next one.
+struct Slot {
+    launcher: Option<Child>,
+    started_at: Instant,
+    /// Time of the next start, while there is no launcher.
+    next_start: Instant,
+    pause: Duration,
+    /// Start of the current series of failures.
+    failing_since: Option<Instant>,
+}
 
 pub struct Launchers {
     argv: Vec<String>,
@@ -30,9 +51,7 @@ pub struct Launchers {
     runner: UnixStream,
     /// Output of the container.
     output: PipeWriter,
-    slot_count: usize,
-    /// Launcher of each slot.
-    slots: Vec<Child>,
+    slots: Vec<Slot>,
 }
 
 impl Launchers {
@@ -64,27 +83,55 @@ impl Launchers {
             account: spec.account(),
             runner,
             output,
-            slot_count: assignment.threads as usize,
-            slots: Vec::new(),
+            slots: (0..assignment.threads).map(|_| Slot::new()).collect(),
         })
     }
 
-    /// Starts the launchers of all slots.
-    pub fn start_all(&mut self) -> io::Result<()> {
-        for slot in 0..self.slot_count {
-            let launcher = self.start(slot)?;
-            self.slots.push(launcher);
-        }
-        Ok(())
+    /// Returns whether the process is a launcher.
+    pub fn contains(&self, process: Pid) -> bool {
+        self.slots.iter().any(|slot| slot.runs(process))
     }
 
-    /// Starts another launcher for the slot of an ended process, if it was a launcher.
-    pub fn replace(&mut self, ended: Pid) -> io::Result<()> {
-        let is_ended = |launcher: &Child| to_pid(launcher.id()) == ended;
-        let Some(slot) = self.slots.iter().position(is_ended) else {
-            return Ok(());
-        };
-        self.slots[slot] = self.start(slot)?;
+    /// Records the end of a process. Returns true if it was a launcher.
+    pub fn record_end(&mut self, ended: Pid) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.runs(ended));
+        let was_launcher = slot.is_some();
+        if let Some(slot) = slot {
+            slot.record_end(Instant::now());
+        }
+        was_launcher
+    }
+
+    /// Returns when the next launcher has to be started.
+    pub fn next_start(&self) -> Option<Instant> {
+        let without = self.slots.iter().filter(|slot| slot.launcher.is_none());
+        without.map(|slot| slot.next_start).min()
+    }
+
+    /// Starts the launchers that are due. A failure is tried again later.
+    ///
+    /// # Errors
+    /// If a slot has had no launcher for too long.
+    pub fn start_due(&mut self) -> io::Result<()> {
+        for number in 0..self.slots.len() {
+            let now = Instant::now();
+            let slot = &self.slots[number];
+            if slot.launcher.is_some() || slot.next_start > now {
+                continue;
+            }
+            let started = self.start(number);
+            let slot = &mut self.slots[number];
+            slot.started_at = now;
+            match started {
+                Ok(launcher) => slot.launcher = Some(launcher),
+                Err(error) => {
+                    slot.record_end(now);
+                    if slot.has_failed_for(GIVE_UP_AFTER) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -129,5 +176,66 @@ impl Launchers {
             SendFlags::NOSIGNAL,
         )?;
         Ok(())
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            launcher: None,
+            started_at: now,
+            next_start: now,
+            pause: FIRST_PAUSE,
+            failing_since: None,
+        }
+    }
+
+    fn runs(&self, process: Pid) -> bool {
+        let launcher = self.launcher.as_ref();
+        launcher.is_some_and(|launcher| to_pid(launcher.id()) == process)
+    }
+
+    fn record_end(&mut self, now: Instant) {
+        self.launcher = None;
+        if now.duration_since(self.started_at) >= STEADY_LIFE {
+            self.pause = FIRST_PAUSE;
+            self.failing_since = None;
+            self.next_start = now;
+        } else {
+            self.failing_since.get_or_insert(now);
+            self.next_start = now + self.pause;
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    fn has_failed_for(&self, time: Duration) -> bool {
+        self.failing_since
+            .is_some_and(|since| since.elapsed() >= time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_that_ends_soon_is_replaced_after_growing_pauses() {
+        let mut slot = Slot::new();
+        let begin = slot.started_at;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            slot.record_end(begin);
+            pauses.push(slot.next_start.duration_since(begin).as_millis());
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        let later = begin + STEADY_LIFE;
+        slot.record_end(later);
+        assert_eq!(
+            slot.next_start, later,
+            "a steady launcher is replaced at once"
+        );
+        slot.record_end(begin);
+        assert_eq!(slot.next_start, begin + FIRST_PAUSE);
     }
 }

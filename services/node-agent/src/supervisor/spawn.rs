@@ -28,7 +28,7 @@ impl OwnProgram<'_> {
     pub fn spawn(&self, streams: Streams) -> io::Result<Child> {
         let (program, arguments) = split(self.argv)?;
         // The file is opened by this process, which can reach it.
-        let file = File::open(program)?;
+        let file = open_own(program)?;
         let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         command
             .arg0(program)
@@ -36,6 +36,18 @@ impl OwnProgram<'_> {
             .env_clear()
             .envs(self.environment);
         spawn(command, streams, &self.account)
+    }
+}
+
+/// Opens the program of this process, if its path is this one. The file at the path may be that of
+/// another version by now.
+fn open_own(program: &str) -> io::Result<File> {
+    let own = std::fs::read_link("/proc/self/exe")?;
+    let own = own.to_string_lossy();
+    if own.strip_suffix(" (deleted)").unwrap_or(&own) == program {
+        File::open("/proc/self/exe")
+    } else {
+        File::open(program)
     }
 }
 

@@ -25,6 +25,9 @@ const WAIT_SECONDS: u64 = 25;
 const TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 5);
 /// Delay after a request that failed, or that was answered at once without a command.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay after a refused request. A job-converter of the version before has no commands, and may be
+/// replaced.
+const REFUSED_DELAY: Duration = Duration::from_mins(1);
 /// Shortest wait after which an empty answer was worth waiting for.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
@@ -59,7 +62,7 @@ impl CommandLoop {
                         carry_out(&command, &queue, &control);
                     }
                 }
-                Err(error) if is_permanent(&error) => std::future::pending().await,
+                Err(error) if is_refused(&error) => sleep(REFUSED_DELAY).await,
                 Err(_) => sleep(RETRY_DELAY).await,
             }
         }
@@ -106,9 +109,9 @@ fn carry_out(command: &RunnerCommand, queue: &TaskQueue, control: &RunControl) {
     }
 }
 
-/// Returns whether retries are useless. A job-converter of the version before has no such route, or
-/// takes its name for the number of a task.
-fn is_permanent(error: &ClientError) -> bool {
+/// Returns whether the request was refused. A job-converter of the version before has no such route,
+/// or takes its name for the number of a task.
+fn is_refused(error: &ClientError) -> bool {
     let code = error.problem().map(|problem| &problem.code);
     matches!(
         code,

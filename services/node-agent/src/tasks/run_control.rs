@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hayward_job_converter_api::tasks::LeasedTask;
 use hayward_node_agent_domain::StopRequest;
@@ -12,6 +12,9 @@ use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 
 use crate::launcher::messages::{self, RunOrder, ToLauncher};
+
+/// Longest time that a message to a launcher may take.
+const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Stop requests, and the launcher of each slot.
 #[derive(Default)]
@@ -23,8 +26,6 @@ struct Inner {
     stop: Option<IssuedStop>,
     /// Requests for single tasks.
     task_stops: BTreeMap<Run, StopRequest>,
-    /// Signals of users for runs that are about to start.
-    signals: Vec<RunSignal>,
     slots: BTreeMap<usize, Slot>,
 }
 
@@ -47,11 +48,6 @@ pub struct Run {
     pub attempt: u32,
 }
 
-struct RunSignal {
-    run: Run,
-    signal: Signal,
-}
-
 impl Run {
     pub fn of(task: &LeasedTask) -> Self {
         Self {
@@ -69,6 +65,8 @@ struct IssuedStop {
 
 impl RunControl {
     pub fn set_launcher(&self, slot: usize, launcher: UnixStream) {
+        // A task can stop its launcher, and the runner must not wait for it.
+        let _ = launcher.set_write_timeout(Some(WRITE_LIMIT));
         let slot_state = Slot {
             launcher,
             current: None,
@@ -103,12 +101,10 @@ impl RunControl {
         }
     }
 
-    /// Sends a signal to one run.
+    /// Sends a signal to a run, unless it has ended.
     pub fn signal_task(&self, run: Run, signal: Signal) {
-        let mut inner = self.0.lock();
-        match inner.slot_of(run) {
-            Some(slot) => slot.send_signal(signal),
-            None => inner.signals.push(RunSignal { run, signal }),
+        if let Some(slot) = self.0.lock().slot_of(run) {
+            slot.send_signal(signal);
         }
     }
 
@@ -133,11 +129,6 @@ impl RunControl {
                 request,
             });
         }
-        for waiting in &inner.signals {
-            if waiting.run == current.run {
-                slot.send_signal(waiting.signal);
-            }
-        }
         Ok(())
     }
 
@@ -145,7 +136,6 @@ impl RunControl {
     pub fn forget(&self, run: Run) {
         let mut inner = self.0.lock();
         inner.task_stops.remove(&run);
-        inner.signals.retain(|waiting| waiting.run != run);
         let mut slots = inner.slots.values_mut();
         if let Some(slot) = slots.find(|slot| slot.runs(run)) {
             slot.current = None;
@@ -246,12 +236,12 @@ mod tests {
         let control = RunControl::default();
         control.set_launcher(0, near);
         let run = |task| Run { task, attempt: 1 };
-        control.signal_task(run(4), Signal::SIGUSR1);
         control.start_run(0, order(4, 1), Instant::now()).unwrap();
         control.signal_task(run(4), Signal::SIGUSR2);
         control.forget(run(4));
+        control.signal_task(run(4), Signal::SIGUSR1);
         control.start_run(0, order(5, 2), Instant::now()).unwrap();
-        let expected = [("run", 1), ("signal", 1), ("signal", 1), ("run", 2)];
-        assert_eq!(received(&mut launcher, 4), expected);
+        let expected = [("run", 1), ("signal", 1), ("run", 2)];
+        assert_eq!(received(&mut launcher, 3), expected);
     }
 }

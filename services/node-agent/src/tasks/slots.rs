@@ -107,8 +107,10 @@ impl Slot {
             match result {
                 Ok(report) => self.queue.finish(report),
                 Err(_) => {
-                    self.queue.finish(report_of_lost_run(&task));
+                    // The next launcher comes when all processes of the lost run have ended. Before
+                    // that the task must not run again.
                     launcher = self.next_launcher();
+                    self.queue.finish(report_of_lost_run(&task));
                 }
             }
         }
@@ -128,21 +130,23 @@ impl Slot {
         }
     }
 
-    /// Waits for the next launcher of this slot.
+    /// Waits for the next launcher of this slot that can run tasks.
     fn next_launcher(&self) -> Launcher {
-        let Ok(socket) = self.launchers.recv() else {
-            exit("its supervisor sends no launcher");
-        };
-        let mut receiver = Receiver::new(socket);
-        match (receiver.wait(), receiver.stream().try_clone()) {
-            (Ok(Some(FromLauncher::Ready)), Ok(socket)) => {
+        loop {
+            let Ok(socket) = self.launchers.recv() else {
+                exit("its supervisor sends no launcher");
+            };
+            let mut receiver = Receiver::new(socket);
+            // A launcher that ended before it was ready is replaced.
+            if let (Ok(Some(FromLauncher::Ready)), Ok(socket)) =
+                (receiver.wait(), receiver.stream().try_clone())
+            {
                 self.control.set_launcher(self.number, socket);
-                Launcher {
+                return Launcher {
                     receiver,
                     terms: None,
-                }
+                };
             }
-            _ => exit("a launcher could not start"),
         }
     }
 }

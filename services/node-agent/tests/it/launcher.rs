@@ -26,13 +26,25 @@ async fn wait_for_exit(control: &FakeControlPlane, id: &AllocationId) -> Exit {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_kills_its_launcher_fails_and_the_other_tasks_run() {
     let control = FakeControlPlane::start().await;
-    let script = "[ $HAYWARD_TASK = 3 ] && kill -9 $PPID; echo done";
+    let pid_file = control.dir.path().join("killer");
+    let script = format!(
+        "[ $HAYWARD_TASK = 3 ] || {{ echo done; exit; }}; echo $$ > {}; kill -9 $PPID; \
+         exec sleep 300",
+        pid_file.display()
+    );
     control.change(|plane| {
-        plane.tasks = tasks_with_command(10, &["/bin/sh", "-c", script]);
+        plane.tasks = tasks_with_command(10, &["/bin/sh", "-c", &script]);
         plane.task_count = 10;
     });
     let _agent = Agent::start(&control, &[]);
     control.set_desired(desired_entry("killer", task_runner_program(2), 2000));
+    control
+        .wait_until("the lost run is reported", |plane| {
+            plane.finished.contains_key(&3)
+        })
+        .await;
+    let killer = read_pid(&pid_file).unwrap();
+    assert!(!is_alive(killer), "process {killer} runs on without limits");
     let exit = wait_for_exit(&control, &id("killer")).await;
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
     let plane = control.state.borrow().clone();

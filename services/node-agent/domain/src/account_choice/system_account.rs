@@ -40,6 +40,12 @@ pub fn system_account(
     let found = found
         .ok_or_else(|| NoAccount::NotAllowed(format!("there is no system user \"{user}\"")))?;
     let (name, uid) = (&found.name, found.uid);
+    // A directory service may ignore case, and then `ADA` would get the account of `ada`.
+    if name != user.as_str() {
+        return Err(NoAccount::NotAllowed(format!(
+            "the system user of {user} has another name, {name:?}"
+        )));
+    }
     if let Some(other) = rules.mapped_to(uid) {
         return Err(NoAccount::NotAllowed(format!(
             "the system user {name:?} has uid {uid}, the account of {other} in `run_as_users`"

@@ -5,6 +5,7 @@ use super::*;
 struct PretendedUsers {
     users: Vec<(SystemUser, Vec<SystemGroup>)>,
     unreadable: bool,
+    ignores_case: bool,
 }
 
 impl PretendedUsers {
@@ -35,7 +36,9 @@ impl PretendedUsers {
 impl MachineUsers for PretendedUsers {
     fn user(&self, name: &str) -> Result<Option<SystemUser>, String> {
         let mut users = self.read()?.iter();
-        Ok(users.find(|it| it.0.name == name).map(|it| it.0.clone()))
+        let is_same =
+            |known: &str| known == name || (self.ignores_case && known.eq_ignore_ascii_case(name));
+        Ok(users.find(|it| is_same(&it.0.name)).map(|it| it.0.clone()))
     }
 
     fn name_of(&self, uid: u32) -> Result<Option<String>, String> {
@@ -276,4 +279,24 @@ fn an_unreadable_list_of_users_is_a_fault_of_the_machine() {
         message.contains("the directory service is unavailable"),
         "{message}"
     );
+}
+
+#[test]
+fn a_user_never_gets_the_account_of_another_spelling() {
+    let machine = PretendedUsers {
+        ignores_case: true,
+        ..machine()
+    };
+    let upper = user("ADA");
+    let launch = LaunchAccount {
+        user: upper.clone(),
+        number: 2,
+    };
+    let choose = |run_as| choose_account(&rules(run_as), &machine, &upper, Some(&launch));
+    let account = choose(RunAs::Auto).unwrap().unwrap();
+    assert_eq!(account.uid, rules(RunAs::Auto).range.first + 2);
+    assert!(matches!(
+        choose(RunAs::System),
+        Err(NoAccount::NotAllowed(_))
+    ));
 }
