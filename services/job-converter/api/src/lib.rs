@@ -168,9 +168,10 @@ pub enum WorkState {
     Running,
     /// Cancelled; its processes are ending.
     Stopping,
-    /// All tasks succeeded, apart from those that were cancelled one by one.
+    /// Enough tasks succeeded: all, unless the submission says otherwise. Those that were cancelled
+    /// one by one do not count.
     Completed,
-    /// Ended, and at least one task failed.
+    /// Ended, and too many tasks failed.
     Failed,
     Cancelled,
     /// The scheduler will never serve it as it stands; `reason` tells why.

@@ -65,6 +65,11 @@ pub struct JobSubmission {
     /// Which failures of a task are tried again. `max_attempts` is a short form of its field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySubmission>,
+    /// Least part of the tasks that must succeed for the job to be completed, in percent. Default
+    /// 100. Tasks that were cancelled one by one do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100)]
+    pub success_percent: Option<u32>,
     /// Nodes it may use; empty: any.
     #[serde(default)]
     pub machines: Vec<NodeName>,

@@ -5,6 +5,7 @@
 //! - [`job_usage`]: the usage of all runs of a job
 //! - [`retry`]: which failures of a task are tried again
 //! - [`runner_commands`]: commands to the runners of a job
+//! - [`success`]: how many successes complete a job
 //! - [`demand`], [`backoff`] and, for services, [`service_processors`]: the demand of work
 //! - [`orchestrator_maps`]: the comparison of the maps of orchestrators
 //! - [`open_work_state`]: the state of open work that its user sees
@@ -23,6 +24,7 @@ pub mod range_set;
 pub mod retry;
 pub mod runner_commands;
 pub mod service_processors;
+pub mod success;
 pub mod task_runners;
 pub mod task_table;
 pub mod user_numbers;
@@ -34,6 +36,7 @@ pub use open_work_state::{OpenWorkState, WorkFacts};
 pub use range_set::RangeSet;
 pub use retry::{Failure, FailureCause, RetryPolicy};
 pub use runner_commands::{NumberedCommand, RunnerCommands};
+pub use success::EndedTasks;
 pub use task_runners::{LeaseDemand, RunningTask, TaskRunners};
 pub use task_table::{
     CancelEffect, DelayedTask, HeldTask, Leased, OutcomeSums, ReportEffect, RunResult, TaskTable,

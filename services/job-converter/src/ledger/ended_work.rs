@@ -1,6 +1,7 @@
 //! Ends pieces of work, and forgets ended work that is too old.
 
 use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
+use hayward_job_converter_domain::EndedTasks;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{UserName, WorkId};
 use uuid::Uuid;
@@ -54,7 +55,7 @@ fn completed_state(job: &Job) -> FinalState {
     let tasks = &job.tasks;
     let (succeeded, cancelled, total) = (tasks.succeeded(), tasks.cancelled(), tasks.total());
     if tasks.failed() > 0 {
-        return FinalState::failed(failure_reason(job));
+        return state_with_failures(job);
     }
     let state = if succeeded == 0 && cancelled > 0 {
         WorkState::Cancelled
@@ -65,6 +66,36 @@ fn completed_state(job: &Job) -> FinalState {
     FinalState {
         state,
         reason: (cancelled > 0).then_some(reason),
+    }
+}
+
+/// Returns the final state of a job with failed tasks.
+fn state_with_failures(job: &Job) -> FinalState {
+    let tasks = &job.tasks;
+    let ended = EndedTasks {
+        succeeded: tasks.succeeded(),
+        cancelled: tasks.cancelled(),
+        total: tasks.total(),
+    };
+    let Some(percent) = job.submission.success_percent else {
+        return FinalState::failed(failure_reason(job));
+    };
+    if !ended.reach(percent) {
+        let reason = failure_reason(job);
+        return FinalState::failed(format!("{reason}; {percent} % had to succeed"));
+    }
+    let (succeeded, failed, total) = (ended.succeeded, tasks.failed(), ended.total);
+    let cancelled = match ended.cancelled {
+        0 => String::new(),
+        cancelled => format!(", {cancelled} cancelled"),
+    };
+    let reason = format!(
+        "{succeeded} of {total} tasks succeeded, {failed} failed{cancelled}; {percent} % had to \
+         succeed"
+    );
+    FinalState {
+        state: WorkState::Completed,
+        reason: Some(reason),
     }
 }
 

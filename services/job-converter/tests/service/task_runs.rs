@@ -257,6 +257,38 @@ async fn a_task_runs_again_when_its_delay_is_over() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_completed_when_as_many_tasks_succeeded_as_are_required() {
+    let fixture = Fixture::new().await;
+    for (failures, state, reason) in [
+        (
+            1,
+            WorkState::Completed,
+            "9 of 10 tasks succeeded, 1 failed; 90 % had to succeed",
+        ),
+        (
+            2,
+            WorkState::Failed,
+            "2 of 10 tasks failed, for example task 0: exited with status 3; 90 % had to succeed",
+        ),
+    ] {
+        let mut body = job_with_tasks(10);
+        (body["success_percent"], body["max_attempts"]) = (json!(90), json!(1));
+        let job = fixture.submit(body).await;
+        let demand = fixture.demand_of(&job.id).await;
+        let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
+        runner.lease(&process.id, 10).await;
+        let exit_code = |task| if task < failures { 3 } else { 0 };
+        let reports = (0..10)
+            .map(|task| report(task, 1, exit_code(task)))
+            .collect();
+        assert!(runner.report(&process.id, reports).await.done);
+        let view = fixture.wait_for_state(&job.id, state).await;
+        assert_eq!(view.reason.as_deref(), Some(reason));
+        assert_eq!(view.tasks.unwrap().failed, failures);
+    }
+}
+
 fn numbers(list: &TaskList) -> Vec<u64> {
     list.tasks.iter().map(|task| task.task).collect()
 }

@@ -70,7 +70,8 @@ pub struct Arguments {
         "max_attempts",
         "when_unreachable", "disruption_limit", "time", "warn", "stop_signal", "grace", "output",
         "error", "append", "make_directories", "discard_output", "stdin", "stdin_file",
-        "retry_delay", "retry_on",        "retry_exit_codes", "retry_never_exit_codes", "command",
+        "retry_delay", "retry_on", "retry_exit_codes", "retry_never_exit_codes", "success",
+        "command",
     ])]
     pub file: Option<PathBuf>,
     /// An application with task groups that start together, and their tasks, as YAML or JSON.
@@ -79,8 +80,8 @@ pub struct Arguments {
         "export", "cwd", "count",
         "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
         "time", "warn", "stop_signal", "grace", "output", "error", "append", "make_directories",
-        "discard_output", "stdin", "stdin_file", "retry_delay", "retry_on", "retry_exit_codes", "retry_never_exit_codes",
-        "command", "file", "idempotency_key",
+        "discard_output", "stdin", "stdin_file", "retry_delay", "retry_on", "retry_exit_codes",
+        "retry_never_exit_codes", "success", "command", "file", "idempotency_key",
     ])]
     pub gang: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads

@@ -1,4 +1,4 @@
-//! Validates which failures of tasks are tried again.
+//! Validates which failures of tasks are tried again, and how many a job may have.
 
 use hayward_job_converter_api::submission::JobSubmission;
 
@@ -8,6 +8,11 @@ use super::{Faults, MAX_ATTEMPTS};
 const MAX_DELAY_MS: u64 = 86_400_000;
 
 pub fn check_retry(faults: &mut Faults, job: &JobSubmission) {
+    let success_percent = job.success_percent.unwrap_or(100);
+    let is_percentage = (1..=100).contains(&success_percent);
+    faults.check(is_percentage, "/success_percent", || {
+        "must be 1 to 100".to_owned()
+    });
     let Some(retry) = &job.retry else { return };
     let attempts = retry.max_attempts.unwrap_or(1);
     let is_valid = (1..=MAX_ATTEMPTS).contains(&attempts);
@@ -66,6 +71,8 @@ mod tests {
                 "/retry/max_attempts",
             ),
             (json!({ "retry": { "on": [] } }), "/retry/on"),
+            (json!({ "success_percent": 0 }), "/success_percent"),
+            (json!({ "success_percent": 101 }), "/success_percent"),
             (
                 json!({ "retry": { "delay_ms": 86_400_001 } }),
                 "/retry/delay_ms",

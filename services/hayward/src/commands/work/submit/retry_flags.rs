@@ -1,4 +1,4 @@
-//! Flags for failures of tasks that are tried again.
+//! Flags for failures of tasks: which are tried again, and how many a job may have.
 
 use hayward_job_converter_api::retry::{RetryCause, RetrySubmission};
 use hayward_job_converter_api::submission::JobSubmission;
@@ -23,12 +23,16 @@ pub struct RetryFlags {
     /// Exit codes that are never tried again.
     #[arg(long, value_name = "CODE,…", value_delimiter = ',')]
     pub retry_never_exit_codes: Vec<u32>,
+    /// Least part of the tasks that must succeed for the job to be completed, as 90%. Default 100%.
+    #[arg(long, value_name = "P%", value_parser = parse_percent)]
+    pub success: Option<u32>,
 }
 
 impl RetryFlags {
     /// Fills in the fields of these flags.
     pub fn fill(&self, job: &mut JobSubmission) {
         job.max_attempts = self.max_attempts;
+        job.success_percent = self.success;
         let retry = RetrySubmission {
             max_attempts: None,
             delay_ms: self.retry_delay,
@@ -39,6 +43,14 @@ impl RetryFlags {
         };
         job.retry = (retry != RetrySubmission::default()).then_some(retry);
     }
+}
+
+fn parse_percent(text: &str) -> Result<u32, String> {
+    let number = text
+        .strip_suffix('%')
+        .and_then(|number| number.parse().ok());
+    let percent = number.filter(|percent| (1..=100).contains(percent));
+    percent.ok_or_else(|| format!("{text:?} is no percentage from 1% to 100%"))
 }
 
 fn parse_delay(text: &str) -> Result<u64, String> {
@@ -68,9 +80,10 @@ mod tests {
     #[test]
     fn each_flag_fills_its_field() {
         let flags = "--max-attempts 4 --retry-on exited,time_limit --retry-exit-codes 75,111 \
-                     --retry-never-exit-codes 2 --retry-delay 1500ms";
+                     --retry-never-exit-codes 2 --retry-delay 1500ms --success 90%";
         let expected = JobSubmission {
             max_attempts: Some(4),
+            success_percent: Some(90),
             retry: Some(RetrySubmission {
                 max_attempts: None,
                 delay_ms: Some(1_500),
@@ -85,5 +98,8 @@ mod tests {
         assert_eq!(parse("").unwrap(), JobSubmission::default());
         assert!(parse("--retry-on stopped").is_err());
         assert!(parse("--retry-exit-codes x").is_err());
+        for text in ["90", "0%", "101%", "x%"] {
+            assert!(parse(&format!("--success {text}")).is_err(), "{text}");
+        }
     }
 }
