@@ -121,7 +121,7 @@ impl Assignment {
     fn client(&self) -> anyhow::Result<Client> {
         let authority = self.source.authority.clone();
         let token = TokenSource::fixed(&self.token).with_authority(authority);
-        Ok(Client::from_list(&self.source.url, token)?)
+        Client::from_list(&self.source.url, token)
     }
 
     fn command_loop(&self) -> anyhow::Result<CommandLoop> {
