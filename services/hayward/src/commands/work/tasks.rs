@@ -19,6 +19,10 @@ pub const PAGES: PageFields = PageFields {
     next: "next_cursor",
 };
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line, and they exclude each other"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Id of the job.

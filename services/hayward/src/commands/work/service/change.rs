@@ -113,7 +113,7 @@ async fn current_submission(
 
 fn read_service_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
     match read_document(file, DocumentKind::Service)? {
-        document::Document::Service(service) => Ok(service),
+        document::Document::Service(service) => Ok(*service),
         _ => bail!("{} is not about a service", display_name(file)),
     }
 }

@@ -19,8 +19,8 @@ pub enum DocumentKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Document {
-    Job(JobSubmission),
-    Service(ServiceSubmission),
+    Job(Box<JobSubmission>),
+    Service(Box<ServiceSubmission>),
     Reservation(ReservationSubmission),
 }
 
