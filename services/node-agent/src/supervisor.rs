@@ -268,8 +268,8 @@ impl Supervisor<'_> {
         Ok(runner)
     }
 
-    /// Starts the launchers of a task runner that are due. Without them the runner is useless, so it
-    /// is killed if they cannot be started.
+    /// Starts the launchers of a task runner that are due. Without them the runner is useless, so
+    /// it is killed if they cannot be started.
     fn start_launchers(&mut self, runner: Pid) {
         let launchers = self.launchers.as_mut();
         if let Err(error) = launchers.map_or(Ok(()), Launchers::start_due) {

@@ -9,6 +9,7 @@
 mod command_loop;
 pub mod lease_loop;
 pub mod queue;
+mod request_form;
 mod run_control;
 mod slots;
 

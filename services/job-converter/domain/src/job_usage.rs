@@ -139,14 +139,16 @@ mod tests {
             percent in 1..=100_u64,
         ) {
             let mut distribution = Distribution::default();
-            amounts.iter().for_each(|amount| distribution.record(*amount));
+            for amount in &amounts {
+                distribution.record(*amount);
+            }
             let mut sorted = amounts.clone();
             sorted.sort_unstable();
             let rank = (sorted.len() as u64 * percent).div_ceil(100).max(1);
             let exact = sorted[usize::try_from(rank).unwrap() - 1];
             let found = distribution.percentile(percent);
             prop_assert!(found >= exact.min(distribution.max()), "{found} {exact}");
-            prop_assert!(found as f64 <= exact as f64 * 1.1 + 1.0, "{found} {exact}");
+            prop_assert!(found <= exact + exact / 10 + 1, "{found} {exact}");
         }
     }
 }

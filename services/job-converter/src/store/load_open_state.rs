@@ -241,8 +241,8 @@ async fn load_usage(tx: &mut PgConnection) -> Result<Vec<UsageRow>, sqlx::Error>
                   floor(ln(greatest(wall_us, 1)::float8) / ln(2::float8) * 8)::int
                       as "wall_bucket!",
                   count(*) as "runs!", least(sum(cpu_us), 9e18)::bigint as "cpu_us!",
-                  least(sum(wall_us), 9e18)::bigint as "wall_us!", max(memory_bytes) as "max_memory_bytes!",
-                  max(wall_us) as "max_wall_us!"
+                  least(sum(wall_us), 9e18)::bigint as "wall_us!",
+                  max(memory_bytes) as "max_memory_bytes!", max(wall_us) as "max_wall_us!"
              from measured group by 1, 2, 3"#
     )
     .fetch_all(tx)

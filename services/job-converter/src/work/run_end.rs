@@ -44,9 +44,9 @@ fn blame(cause: EndCause, exit_code: Option<i32>) -> Blame {
         | EndCause::Signalled
         | EndCause::OutOfMemory
         | EndCause::TimeLimit
-        | EndCause::CannotStart => Blame::User,
+        | EndCause::CannotStart
         // A task can kill its launcher, which has the same account.
-        EndCause::CrashedRunner => Blame::User,
+        | EndCause::CrashedRunner => Blame::User,
         EndCause::Unknown => Blame::System,
     }
 }

@@ -363,7 +363,7 @@ fn each_run_reads_its_input_from_the_beginning() {
     let input = dir.path().join("{task}.in").display().to_string();
     let with_file = |path: String| {
         run_with_terms("cat", |terms| {
-            terms.stdin = Some(StdinSubmission::File(path))
+            terms.stdin = Some(StdinSubmission::File(path));
         })
     };
     assert_eq!(with_file(input).output, "of task 1\n");

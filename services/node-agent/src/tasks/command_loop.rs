@@ -109,8 +109,8 @@ fn carry_out(command: &RunnerCommand, queue: &TaskQueue, control: &RunControl) {
     }
 }
 
-/// Returns whether the request was refused. A job-converter of the version before has no such route,
-/// or takes its name for the number of a task.
+/// Returns whether the request was refused. A job-converter of the version before has no such
+/// route, or takes its name for the number of a task.
 fn is_refused(error: &ClientError) -> bool {
     let code = error.problem().map(|problem| &problem.code);
     matches!(

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use hayward_job_converter_api::tasks::{
-    LeaseAnswer, LeaseRequest, TERMS_VERSION, TaskReport, TermsState,
-};
+use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport, TermsState};
 use hayward_node_agent_domain::{Lease, StopReason, StopRequest};
 use hayward_service::{Client, ClientError, Code, Shutdown};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -19,6 +17,7 @@ use http::Method;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::queue::{QueueState, TaskLists, TaskQueue};
+use super::request_form::RequestForm;
 use crate::lease::boottime_ms;
 
 /// Minimum interval between reports, to batch outcomes of short tasks.
@@ -308,7 +307,9 @@ impl LeaseLoop {
         self.last_request += 1;
         let mut finished = lists.finished;
         if self.form != RequestForm::Usage {
-            finished.iter_mut().for_each(|report| report.usage = None);
+            for report in &mut finished {
+                report.usage = None;
+            }
         }
         let request = LeaseRequest {
             allocation: self.allocation.clone(),
@@ -322,10 +323,7 @@ impl LeaseLoop {
             held: Some(lists.held),
             wait_ms,
             terms: self.terms_state(),
-            terms_version: match self.form {
-                RequestForm::Usage => TERMS_VERSION,
-                _ => 0,
-            },
+            terms_version: self.form.terms_version(),
         };
         if self.form.has_slots() {
             return request;
@@ -416,36 +414,6 @@ impl LeaseLoop {
             }
         }
         anyhow::bail!("the grace is over before the last report was accepted")
-    }
-}
-
-/// Newest form of requests that job-converter understands. It refuses fields that it does not know.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RequestForm {
-    /// With the usage of runs, and the version of the terms.
-    Usage,
-    /// With a request for the terms of the job, without usage and version.
-    Terms,
-    /// With slots and running tasks, and without terms.
-    Slots,
-    Plain,
-}
-
-impl RequestForm {
-    fn previous(self) -> Self {
-        match self {
-            Self::Usage => Self::Terms,
-            Self::Terms => Self::Slots,
-            Self::Slots | Self::Plain => Self::Plain,
-        }
-    }
-
-    fn has_terms(self) -> bool {
-        matches!(self, Self::Usage | Self::Terms)
-    }
-
-    fn has_slots(self) -> bool {
-        self != Self::Plain
     }
 }
 

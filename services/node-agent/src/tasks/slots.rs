@@ -104,15 +104,13 @@ impl Slot {
             }
             let result = self.run(&mut launcher, &task);
             self.control.forget(Run::of(&task.task));
-            match result {
-                Ok(report) => self.queue.finish(report),
-                Err(_) => {
-                    // The next launcher comes when all processes of the lost run have ended. Before
-                    // that the task must not run again.
-                    launcher = self.next_launcher();
-                    self.queue.finish(report_of_lost_run(&task));
-                }
-            }
+            let report = result.unwrap_or_else(|_| {
+                // The next launcher comes when all processes of the lost run have ended. Before
+                // that the task must not run again.
+                launcher = self.next_launcher();
+                report_of_lost_run(&task)
+            });
+            self.queue.finish(report);
         }
     }
 
