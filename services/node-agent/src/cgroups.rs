@@ -4,6 +4,7 @@
 //! one. They limit memory, cpu and the number of processes of each container.
 
 pub mod memory_limit;
+mod probe;
 pub mod slot_groups;
 pub mod usage;
 
@@ -76,6 +77,7 @@ impl Cgroups {
         cgroups
             .prepare()
             .unwrap_or_else(|error| Self::disabled(format!("not available: {error}")))
+            .that_work()
     }
 
     fn disabled(reason: impl Into<String>) -> Self {
@@ -143,9 +145,12 @@ impl Cgroups {
             Self::Split(folders) if folders.is_empty() => {
                 return Err(io::Error::other("no controller is mounted"));
             }
-            Self::Split(folders) => folders
-                .iter()
-                .try_for_each(|(_, folder)| create_dir(&folder.folder))?,
+            Self::Split(folders) => {
+                for (_, folder) in folders {
+                    // The probe finds a folder that could not be made.
+                    let _ = create_dir(&folder.folder);
+                }
+            }
             Self::Off { .. } => {}
         }
         Ok(self)
