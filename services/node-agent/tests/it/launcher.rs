@@ -69,8 +69,10 @@ async fn a_task_reaches_neither_its_runner_nor_the_credential() {
     let script = format!(
         "cd {}; for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline order.json; do \
          grep -a -s {TOKEN} $file && echo \"read $file\"; done; \
-         for name in '[r]un-tasks' '[s]upervise'; do for process in $(pgrep -f \"$name\"); do \
-         kill -9 $process && echo \"killed $name\"; done; done; \
+         supervisor=$(ps -o ppid= -p $PPID); runner=$(pgrep -P $supervisor -f '[r]un-tasks'); \
+         [ -n \"$runner\" ] || echo \"killed the wrong one\"; \
+         for process in $supervisor $runner; do \
+         kill -9 $process && echo \"killed $process\"; done; \
          cat /proc/$PPID/environ >/dev/null && echo 'read the launcher'; echo over",
         control.container_dir(&id("attack")).display()
     );
