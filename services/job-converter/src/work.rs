@@ -10,6 +10,7 @@ pub mod run_end;
 pub mod run_terms;
 pub mod service_deployment;
 pub mod service_processors;
+mod state_reasons;
 pub mod task_numbers;
 pub mod validate;
 
