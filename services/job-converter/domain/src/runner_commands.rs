@@ -1,8 +1,8 @@
 //! Numbered commands to the runners of a job. A runner asks for those after the last one that it
 //! has carried out, so a command of a lost answer is sent again (TC-6).
 //!
-//! Nothing is stored. Numbers begin at a base that only grows, so a runner ignores no command after
-//! a restart.
+//! The commands are not stored. The numbers of a service that has restarted are larger than all
+//! before, so a runner ignores no command after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

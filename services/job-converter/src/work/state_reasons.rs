@@ -45,7 +45,10 @@ pub fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
 fn delayed_reason(job: &Job) -> Option<String> {
     let (delayed, remaining) = (job.tasks.delayed(), job.tasks.remaining());
     let is_all = delayed > 0 && delayed == remaining;
-    is_all.then(|| format!("{delayed} tasks wait for the time of their next attempt"))
+    is_all.then(|| match delayed {
+        1 => "1 task waits for the time of its next attempt".to_owned(),
+        _ => format!("{delayed} tasks wait for the time of their next attempt"),
+    })
 }
 
 /// Describes the progress of a rolling deployment.
